@@ -100,7 +100,7 @@ func (s *Server) identified(next http.Handler) http.Handler {
 			refuse(w, http.StatusServiceUnavailable, "whom the token names cannot be known now, because its issuer does not say how it signs; try again in a moment. Keys and certificates are taken meanwhile")
 		case s.failures.Another(address, time.Now()):
 			w.Header().Set("Retry-After", "6")
-			refuse(w, http.StatusTooManyRequests, "too many log-ins from this address failed; try again later, with one that is right")
+			refuseAs(w, tooManyLogIns.uri(), http.StatusTooManyRequests, "too many log-ins from this address failed; try again later, with one that is right")
 		default:
 			s.log.LogAttrs(r.Context(), slog.LevelInfo, "a log-in failed", slog.Group("audit", "what", "log-in failed", "why", err.Error(), "from", address))
 			w.Header().Set("WWW-Authenticate", `Bearer realm="waybill", error="invalid_token"`)

@@ -736,6 +736,7 @@ func (s *stage) testProblems() {
 		if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != status || p.Title == "" || p.Detail == "" {
 			s.Errorf("%s: not a problem document: %.300s", name, body)
 		}
+		typeIs(s.T, &p)
 	}
 }
 
@@ -763,6 +764,9 @@ func (s *stage) testOpenAPI() {
 		"post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/migrate", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/schedules/{name}/backfill", "post /api/v1/schedules/{name}/pause",
 		"post /api/v1/schedules/{name}/resume", "post /api/v1/signals", "post /api/v1/upgrade/finish", "post /api/v1/workflows", "post /api/v1/workflows/{name}/retire", "put /api/v1/limits/{name}", "put /api/v1/schedules/{name}",
+	}
+	if !strings.Contains(body, `"examples":[{"total":42}]`) || !strings.Contains(body, `"examples":["o-1"]`) {
+		s.Error("nothing shows what a submission is")
 	}
 	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {
 		s.Errorf("OpenAPI %s: %q", spec.OpenAPI, routes)

@@ -22,8 +22,8 @@ import (
 
 // Act is the body of a command that needs nothing but its author and reason.
 type Act struct {
-	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" doc:"Who acts; left out, whoever the request names, else the address that it came from. Where callers are asked who they are, nobody acts for another: 403"`
-	Note string `json:"note,omitempty" nullable:"true" doc:"Why; it stands in the order's history as the reason"`
+	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" example:"ana@shop" doc:"Who acts; left out, whoever the request names, else the address that it came from. Where callers are asked who they are, nobody acts for another: 403"`
+	Note string `json:"note,omitempty" nullable:"true" example:"the customer called" doc:"Why; it stands in the order's history as the reason"`
 }
 
 // Resubmission is the body of resubmit.
@@ -41,7 +41,7 @@ type Resubmission struct {
 // Skip is the body of skip-step.
 type Skip struct {
 	Act
-	Step   string          `json:"step,omitempty" required:"true" minLength:"1" doc:"The step to pass over, or its undo while the order is compensated"`
+	Step   string          `json:"step,omitempty" required:"true" minLength:"1" example:"ship" doc:"The step to pass over, or its undo while the order is compensated"`
 	Output json.RawMessage `json:"output,omitempty" doc:"What later steps see as the step's output; any JSON"`
 }
 
@@ -281,7 +281,7 @@ func (s *Server) act(ctx context.Context, i *orchestrator.Instance, id string, c
 		if _, _, none := i.Order(id); none != nil {
 			return s.commandError(id, c, none)
 		}
-		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)))
+		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err))))
 	}
 	err = i.Command(bounded, id, c, actor(ctx, workflow))
 	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
@@ -297,16 +297,16 @@ func (s *Server) commandError(id string, c *events.Command, err error) error {
 	case errors.Is(err, projections.ErrDamaged):
 		return s.broken(fmt.Sprintf("%s order %q", c.Command, id), err)
 	case errors.Is(err, orchestrator.ErrNoOutcome):
-		return retryUnknown(fmt.Sprintf("%v. It will be acted on; look at the order's history. "+again, err, c.ID))
+		return typed(outcomeUnknown, retryUnknown(fmt.Sprintf("%v. It will be acted on; look at the order's history. "+again, err, c.ID)))
 	case errors.Is(err, projections.ErrNotFound), errors.Is(err, projections.ErrForgotten), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(id, "", err)
 	case errors.Is(err, orchestrator.ErrOlderRelease):
-		return huma.Error409Conflict(err.Error())
+		return typed(upgradeNeeded, huma.Error409Conflict(err.Error()))
 	case errors.Is(err, orchestrator.ErrRefused):
-		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
+		return typed(refusedByOwner, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": ")))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err))
+		return typed(outcomeUnknown, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err)))
 	}
 	s.log.Warn("a command was not taken", "command", c.Command, "order", id, "error", err)
-	return huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the command. "+again, c.ID), err)
+	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the command. "+again, c.ID), err)))
 }

@@ -156,7 +156,7 @@ func (b *bodies) free(from string, n int) {
 // busy tells to come again.
 func busy(w http.ResponseWriter, why string) {
 	w.Header().Set("Retry-After", busyRetry)
-	refuse(w, http.StatusServiceUnavailable, why)
+	refuseAs(w, tooBusy.uri(), http.StatusServiceUnavailable, why)
 }
 
 // pages has what is not for programs answered by those for people. Who asks is found out by what they ask.

@@ -25,10 +25,10 @@ import (
 
 // Submission is the body of a request to submit an order.
 type Submission struct {
-	ID       string          `json:"id,omitempty" nullable:"true" doc:"The order id, at most 256 bytes of UTF-8, not beginning with @; left out, a new one is made. Submitting an id again changes nothing; 409 says that the id is another submission's."`
-	Workflow string          `json:"workflow,omitempty" required:"true" minLength:"1" doc:"The workflow's name"`
+	ID       string          `json:"id,omitempty" nullable:"true" example:"o-1" doc:"The order id, at most 256 bytes of UTF-8, not beginning with @; left out, a new one is made. Submitting an id again changes nothing; 409 says that the id is another submission's."`
+	Workflow string          `json:"workflow,omitempty" required:"true" minLength:"1" example:"order-fulfilment" doc:"The workflow's name"`
 	Version  int             `json:"version,omitempty" minimum:"0" nullable:"true" doc:"Left out or 0: the newest that is registered"`
-	Input    json.RawMessage `json:"input,omitempty" doc:"What the agents work on; any JSON"`
+	Input    json.RawMessage `json:"input,omitempty" example:"{\"total\":42}" doc:"What the agents work on; any JSON"`
 	ReplyTo  string          `json:"replyTo,omitempty" nullable:"true" doc:"The topic for status messages; left out, the namespace's"`
 	Priority events.Priority `json:"priority,omitempty" enum:"high,normal,low" nullable:"true"`
 	Deadline *time.Time      `json:"deadline,omitempty" nullable:"true"`
@@ -241,9 +241,9 @@ func (s *Server) admits(ctx context.Context, i *orchestrator.Instance, id string
 	switch err := i.Admits(bounded, id, submission); {
 	case errors.Is(err, orchestrator.ErrUnfit):
 		why := strings.TrimPrefix(err.Error(), orchestrator.ErrUnfit.Error()+": ")
-		return huma.Error422UnprocessableEntity("nothing was submitted: " + why)
+		return typed(wouldBeRejected, huma.Error422UnprocessableEntity("nothing was submitted: "+why))
 	case err != nil:
-		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: workflow %q is not known here, or does not take the input as far as that is known here, and the workflows cannot be read to their end now; try again later", submission.Workflow)))
+		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: workflow %q is not known here, or does not take the input as far as that is known here, and the workflows cannot be read to their end now; try again later", submission.Workflow))))
 	}
 	return nil
 }
@@ -274,7 +274,7 @@ func (s *Server) submitted(ctx context.Context, i *orchestrator.Instance, id, di
 	}
 	await(ctx, i, id, until, known)
 	if err == nil && o.Digest != "" && o.Digest != digest {
-		return nil, huma.Error409Conflict(fmt.Sprintf("the submission changes nothing: %v: there is an order %q. Choose another id; to repeat a submission, send the same again", orchestrator.ErrTaken, id))
+		return nil, typed(orderIDTaken, huma.Error409Conflict(fmt.Sprintf("the submission changes nothing: %v: there is an order %q. Choose another id; to repeat a submission, send the same again", orchestrator.ErrTaken, id)))
 	}
 	if err != nil || wait.until.IsZero() {
 		return out, nil
@@ -296,16 +296,16 @@ func (s *Server) submitted(ctx context.Context, i *orchestrator.Instance, id, di
 
 func (s *Server) notSubmitted(id string, err error) error {
 	if errors.Is(err, errSilent) {
-		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: %v; try again later", err)))
+		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: %v; try again later", err))))
 	}
 	if errors.Is(err, orchestrator.ErrBehind) {
-		return retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err)))
+		return typed(laneBehind, retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err))))
 	}
 	if errors.Is(err, orchestrator.ErrTaken) {
-		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v. Choose another id; to repeat a submission, send the same again", err))
+		return typed(orderIDTaken, huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v. Choose another id; to repeat a submission, send the same again", err)))
 	}
 	if errors.Is(err, orchestrator.ErrOlderRelease) {
-		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v", err))
+		return typed(upgradeNeeded, huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v", err)))
 	}
 	if errors.Is(err, projections.ErrForgotten) {
 		return s.orderError(id, "", err)
@@ -317,7 +317,7 @@ func (s *Server) notSubmitted(id string, err error) error {
 		return s.orderError(id, "submit order", err)
 	}
 	s.log.Warn("a submission failed", "error", err)
-	return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err))
+	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err)))
 }
 
 // After how many seconds to try again where a lane is behind, where too many ask at once,
@@ -569,9 +569,9 @@ func (s *Server) orderError(id, doing string, err error) error {
 	case errors.Is(err, orchestrator.ErrUnknownYet):
 		return retryUnknown(fmt.Sprintf("whether there is an order %q, and how it stands, is %v", id, err))
 	case errors.Is(err, orchestrator.ErrSilent):
-		return retry(behindRetry, huma.Error503ServiceUnavailable(err.Error()+"; try again later"))
+		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(err.Error()+"; try again later")))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return retry(behindRetry, huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err))
+		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)))
 	}
 	return s.broken(fmt.Sprintf("%s %q", doing, id), err)
 }
@@ -579,7 +579,7 @@ func (s *Server) orderError(id, doing string, err error) error {
 // retryUnknown answers for what an instance cannot know before it is caught up, or
 // while members join or leave.
 func retryUnknown(why string) error {
-	return retry(unknownRetry, huma.Error503ServiceUnavailable(why))
+	return typed(notReady, retry(unknownRetry, huma.Error503ServiceUnavailable(why)))
 }
 
 // retry answers with a problem that may be over after so many seconds.
@@ -593,7 +593,7 @@ func (s *Server) listError(doing string, err error) error {
 		return retryUnknown(fmt.Sprintf("the orders of all partitions are %v", err))
 	}
 	if errors.Is(err, context.Canceled) {
-		return huma.Error503ServiceUnavailable("the instance stops; ask another, or try again in a moment", err)
+		return retryUnknown("the instance stops; ask another, or try again in a moment")
 	}
 	return s.broken(doing, err)
 }

@@ -91,7 +91,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	defer cancel()
 	switch err := i.SkipLost(bounded, in.Partition, lane.Author{By: by, Actor: actor(ctx, func() string { return "" })}, act.Note); {
 	case errors.Is(err, orchestrator.ErrRefused):
-		return nil, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
+		return nil, typed(refusedByOwner, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": ")))
 	case errors.Is(err, orchestrator.ErrNotOwner):
 		return nil, huma.NewError(http.StatusMisdirectedRequest, err.Error())
 	case err != nil:
@@ -141,7 +141,8 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 		r, w := humago.Unwrap(c)
 		i, ctx, done, err := s.use(r.Context())
 		if err != nil {
-			refuse(w, http.StatusServiceUnavailable, err.Error())
+			w.Header().Set("Retry-After", unknownRetry)
+			refuseAs(w, notReady.uri(), http.StatusServiceUnavailable, err.Error())
 			return
 		}
 		defer done()

@@ -13,6 +13,7 @@ import (
 // Problem is an RFC 9457 problem document, as the server sends and the client
 // reads it.
 type Problem struct { //nolint:errname // RFC 9457 calls it so
+	Type   string         `json:"type,omitzero"`
 	Title  string         `json:"title"`
 	Status int            `json:"status"`
 	Detail string         `json:"detail"`
@@ -46,7 +47,12 @@ func (p *Problem) Error() string {
 
 // refuse answers a request that reached no operation.
 func refuse(w http.ResponseWriter, status int, detail string) {
-	body, err := json.Marshal(&Problem{Title: http.StatusText(status), Status: status, Detail: detail})
+	refuseAs(w, typeOf(status), status, detail)
+}
+
+// refuseAs does so with a type of its own.
+func refuseAs(w http.ResponseWriter, kind string, status int, detail string) {
+	body, err := json.Marshal(&Problem{Type: kind, Title: http.StatusText(status), Status: status, Detail: detail})
 	if err != nil {
 		body = nil // it holds only text of ours
 	}

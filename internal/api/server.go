@@ -174,7 +174,7 @@ func (s *Server) borrow() (*used, error) {
 func (s *Server) use(ctx context.Context) (_ *orchestrator.Instance, _ context.Context, done func(), _ error) {
 	u, why := s.borrow()
 	if why != nil {
-		return nil, nil, nil, huma.Error503ServiceUnavailable(fmt.Sprintf("not ready: %v; try again in a moment", why))
+		return nil, nil, nil, retryUnknown(fmt.Sprintf("not ready: %v; try again in a moment", why))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(u.alive, cancel)

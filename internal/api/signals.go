@@ -20,7 +20,7 @@ import (
 
 // Signal is the body of a request to tell an order what happened.
 type Signal struct {
-	Signal    string          `json:"signal" pattern:"^[a-zA-Z0-9._-]+$" maxLength:"100" doc:"The signal's name, for which a step of the order listens"`
+	Signal    string          `json:"signal" pattern:"^[a-zA-Z0-9._-]+$" maxLength:"100" example:"payment" doc:"The signal's name, for which a step of the order listens"`
 	ID        string          `json:"id,omitempty" nullable:"true" maxLength:"200" doc:"Makes a signal that is sent twice act once, as long as the order exists; left out, every request is another signal"`
 	Data      json.RawMessage `json:"data,omitempty" doc:"What the signal says; any JSON"`
 	KeepUntil *time.Time      `json:"keepUntil,omitempty" nullable:"true" doc:"How long it is kept for a step that does not listen yet; left out, seven days"`
@@ -94,7 +94,7 @@ func (s *Server) signalKey(ctx context.Context, in *struct{ Body KeySignal }) (*
 	defer cancel()
 	bounded, leave, err := s.shares.join(bounded, awaited{"signal", i.Partition(id)})
 	if err != nil {
-		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no signal was sent: %v; try again later", err)))
+		return nil, typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no signal was sent: %v; try again later", err))))
 	}
 	e, err := i.SignalKey(bounded, &m)
 	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
@@ -130,7 +130,7 @@ func (s *Server) signal(ctx context.Context, in *signalInput) (*struct{ Body Hea
 		if _, _, none := i.Order(in.ID); none != nil {
 			return nil, s.signalError(in, none)
 		}
-		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no signal was sent: %v; try again later", err)))
+		return nil, typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no signal was sent: %v; try again later", err))))
 	}
 	m := in.Body.message()
 	e, err := i.Signal(bounded, in.ID, &m)
@@ -195,16 +195,16 @@ func (s *Server) signalError(in *signalInput, err error) error {
 	case errors.Is(err, projections.ErrDamaged):
 		return s.broken(fmt.Sprintf("signal order %q", in.ID), err)
 	case errors.Is(err, orchestrator.ErrNoAnswer):
-		return retryUnknown(err.Error() + again)
+		return typed(outcomeUnknown, retryUnknown(err.Error()+again))
 	case errors.Is(err, projections.ErrNotFound), errors.Is(err, projections.ErrForgotten), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(in.ID, "", err)
 	case errors.Is(err, orchestrator.ErrOlderRelease):
-		return huma.Error409Conflict(fmt.Sprintf("no signal was sent: %v", err))
+		return typed(upgradeNeeded, huma.Error409Conflict(fmt.Sprintf("no signal was sent: %v", err)))
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error422UnprocessableEntity(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return retry(behindRetry, huma.Error503ServiceUnavailable("what became of the signal is not known yet"+again, err))
+		return typed(outcomeUnknown, retry(behindRetry, huma.Error503ServiceUnavailable("what became of the signal is not known yet"+again, err)))
 	}
 	s.log.Warn("a signal was not taken", "signal", in.Body.Signal, "order", in.ID, "error", err)
-	return huma.Error503ServiceUnavailable("Kafka did not take the signal"+again, err)
+	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("Kafka did not take the signal"+again, err)))
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -69,7 +70,7 @@ func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.Stre
 	select {
 	case s.followers <- struct{}{}:
 	default:
-		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d callers follow orders, which is the most at a time; try again later, or ask with wait", maxFollowers)))
+		return nil, typed(tooBusy, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d callers follow orders, which is the most at a time; try again later, or ask with wait", maxFollowers))))
 	}
 	f := &following{Server: s, instance: i, id: in.ID, after: in.After, masked: workflow != "" && !callerOf(ctx).May(identity.PayloadReader, workflow)}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
@@ -205,11 +206,11 @@ func (f *following) send(text []byte) error {
 
 // fails tells the reader why the stream ends, if ctx has not.
 func (f *following) fails(ctx context.Context, err error) {
-	var status huma.StatusError
-	if ctx.Err() != nil || !errors.As(err, &status) {
+	model, is := errors.AsType[*huma.ErrorModel](err)
+	if ctx.Err() != nil || !is {
 		return
 	}
-	problem, err := json.Marshal(&Problem{Title: http.StatusText(status.GetStatus()), Status: status.GetStatus(), Detail: status.Error()})
+	problem, err := json.Marshal(&Problem{Type: cmp.Or(model.Type, typeOf(model.Status)), Title: model.Title, Status: model.Status, Detail: model.Detail})
 	if err == nil {
 		_ = f.send(appendSent(nil, "", "problem", problem)) // whoever hung up needs no answer
 	}

@@ -57,7 +57,7 @@ func (s *Server) finishUpgrade(ctx context.Context, _ *struct{}) (*struct{ Body 
 func (s *Server) toldOf(u *orchestrator.Upgrade, err error) (*struct{ Body *Upgrade }, error) {
 	switch {
 	case errors.Is(err, orchestrator.ErrOlderRelease):
-		return nil, huma.Error409Conflict(err.Error())
+		return nil, typed(upgradeNeeded, huma.Error409Conflict(err.Error()))
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())
 	case err != nil:

@@ -76,7 +76,7 @@ func (s *Server) waits(in *WaitInput, may func() error) (*waiting, error) {
 			}
 			return w, nil
 		}
-		err = retry(busyRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d requests wait, which is the most at a time, and nothing was done; try again in a moment, or ask without wait", cap(s.shares.resting))))
+		err = typed(tooBusy, retry(busyRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d requests wait, which is the most at a time, and nothing was done; try again in a moment, or ask without wait", cap(s.shares.resting)))))
 	}
 	if wish {
 		return w, nil

@@ -179,7 +179,7 @@ func (s *stage) testRefusedAtOnce() {
 		`{"id":"refused","workflow":"picky"}`:                           "nothing was submitted: ",
 		`{"id":"refused","workflow":"picky","version":1,"input":"\t" }`: "nothing was submitted: ",
 	} {
-		if _, _, answer := s.submits("?wait=30s", body, http.StatusUnprocessableEntity); !strings.Contains(answer, says) {
+		if _, _, answer := s.submits("?wait=30s", body, http.StatusUnprocessableEntity); !strings.Contains(answer, says) || !strings.Contains(answer, wouldBeRejected.uri()) {
 			s.Errorf("%s: %s", body, answer)
 		}
 	}

@@ -75,13 +75,15 @@ func (s *Server) retireWorkflow(ctx context.Context, in *retireInput) (*struct{}
 	switch err := i.Retire(ctx, in.Name, in.Body.Version, in.Body.Retired); {
 	case errors.Is(err, orchestrator.ErrUnknownWorkflow):
 		return nil, huma.Error404NotFound(fmt.Sprintf("workflow %s is not registered", id))
-	case errors.Is(err, orchestrator.ErrOlderRelease), errors.Is(err, workflow.ErrChild):
+	case errors.Is(err, orchestrator.ErrOlderRelease):
+		return nil, typed(upgradeNeeded, huma.Error409Conflict(err.Error()))
+	case errors.Is(err, workflow.ErrChild):
 		return nil, huma.Error409Conflict(err.Error())
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())
 	case err != nil:
 		s.log.Warn("a workflow was not retired", "workflow", id, "error", err)
-		return nil, huma.Error503ServiceUnavailable("whether the workflow was retired is not known; try again, which is safe", err)
+		return nil, typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("whether the workflow was retired is not known; try again, which is safe", err)))
 	}
 	return nil, nil
 }
@@ -167,13 +169,15 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 		status = http.StatusOK
 	}
 	switch err := i.Register(ctx, flow); {
-	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, orchestrator.ErrOlderRelease), errors.Is(err, workflow.ErrChild), errors.Is(err, orchestrator.ErrTopic):
+	case errors.Is(err, orchestrator.ErrOlderRelease):
+		return nil, typed(upgradeNeeded, huma.Error409Conflict(err.Error()))
+	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, workflow.ErrChild), errors.Is(err, orchestrator.ErrTopic):
 		return nil, huma.Error409Conflict(err.Error())
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())
 	case err != nil:
 		s.log.Warn("a registration failed", "workflow", flow.ID(), "error", err)
-		return nil, huma.Error503ServiceUnavailable("the workflow could not be registered; try again, which is safe", err)
+		return nil, typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("the workflow could not be registered; try again, which is safe", err)))
 	}
 	definition, err := flow.MarshalJSON()
 	if err != nil {

@@ -1,0 +1,102 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
+)
+
+// docs/api.md has the types of problems, each name once.
+func TestProblemTypesAreDocumented(t *testing.T) {
+	table := "| type | status | means |\n| --- | --- | --- |\n"
+	names := make(map[problemType]bool)
+	for _, p := range problemTypes {
+		table += fmt.Sprintf("| `%s` | %d | %s |\n", p.name, p.status, p.means)
+		if names[p.name] {
+			t.Errorf("%s is there twice", p.name)
+		}
+		names[p.name] = true
+	}
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, written, _ := strings.Cut(string(page), "<!-- problems -->\n")
+	if written, _, _ = strings.Cut(written, "<!-- /problems -->"); written != table {
+		t.Errorf("between the marks in docs/api.md stands\n%s\nand it is\n%s", written, table)
+	}
+}
+
+// typeIs is the name of a problem's type, which is one of its status.
+func typeIs(t *testing.T, p *Problem) string {
+	t.Helper()
+	for _, known := range problemTypes {
+		if known.name.uri() == p.Type && known.status == p.Status {
+			return string(known.name)
+		}
+	}
+	t.Errorf("%q is no type of %d", p.Type, p.Status)
+	return ""
+}
+
+// What a program must tell apart has a type of its own, and all else that of its status. What passes says when.
+func TestProblemTypes(t *testing.T) {
+	s := New(Config{})
+	command := &events.Command{Command: events.CommandCancel, ID: "c"}
+	for _, c := range []struct {
+		err   error
+		want  problemType
+		again bool
+	}{
+		{s.notSubmitted("o", orchestrator.ErrTaken), orderIDTaken, false},
+		{s.notSubmitted("o", orchestrator.ErrOlderRelease), upgradeNeeded, false},
+		{s.notSubmitted("o", orchestrator.ErrBehind), laneBehind, true},
+		{s.notSubmitted("o", errSilent), kafkaSilent, true},
+		{s.notSubmitted("o", errors.New("any")), kafkaSilent, true},
+		{s.orderError("o", "read", orchestrator.ErrUnknownYet), notReady, true},
+		{s.orderError("o", "read", orchestrator.ErrSilent), kafkaSilent, true},
+		{s.orderError("o", "read", orchestrator.ErrElsewhere), "", false},
+		{s.commandError("o", command, orchestrator.ErrNoOutcome), outcomeUnknown, true},
+		{s.commandError("o", command, orchestrator.ErrRefused), refusedByOwner, false},
+		{s.commandError("o", command, orchestrator.ErrOlderRelease), upgradeNeeded, false},
+		{s.commandError("o", command, errors.New("any")), kafkaSilent, true},
+		{errCursor, "", false},
+	} {
+		model, is := errors.AsType[*huma.ErrorModel](c.err)
+		if !is {
+			t.Fatalf("%v", c.err)
+		}
+		if got := typeIs(t, &Problem{Type: cmp.Or(model.Type, typeOf(model.Status)), Status: model.Status}); c.want != "" && got != string(c.want) || c.want == "" && model.Type != "" {
+			t.Errorf("%v is %s, want %s", c.err, got, c.want)
+		}
+		headers, has := errors.AsType[huma.HeadersError](c.err)
+		if has = has && headers.GetHeaders().Get("Retry-After") != ""; has != c.again {
+			t.Errorf("%v says when to come again: %t", c.err, has)
+		}
+	}
+	said := httptest.NewRecorder()
+	s.ServeHTTP(said, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/orders", http.NoBody))
+	var p Problem
+	if err := json.Unmarshal(said.Body.Bytes(), &p); err != nil || typeIs(t, &p) != string(notReady) || said.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", said.Code, said.Header(), said.Body)
+	}
+	for path, want := range map[string]string{"/api/v1/nothing": "not-found", "/readyz": "not-ready"} {
+		said := httptest.NewRecorder()
+		s.ServeHTTP(said, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		var p Problem
+		if err := json.Unmarshal(said.Body.Bytes(), &p); err != nil || typeIs(t, &p) != want {
+			t.Errorf("%s: %s", path, said.Body)
+		}
+	}
+}
