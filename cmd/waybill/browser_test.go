@@ -98,7 +98,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	waybill(t, "", "schedule", "apply", write(t, "s.yaml", "{schedule: nightly, cron: '30 3 * * *', workflow: order-fulfilment}"), "--server", server).want(t, 0, "nightly", "")
 	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")
 
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", "o-3 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 7, "", "o-3 is Error")
 	waybill(t, "", "order", "resubmit", "o-3", "--step", "charge", "--input", `{"card":"c-1"}`, "--server", server).want(t, 0, "", "")
 	becomes(t, server, "o-3", projections.Processed)
 	bulk := prepared(t, server)

@@ -311,7 +311,7 @@ func TestConsoleBulk(t *testing.T) {
 	server, _, _ := startDev(t, t.TempDir())
 	b := newBrowser(t, server)
 	for _, id := range []string{"o-1", "o-2"} {
-		waybill(t, "", "submit", "order-fulfilment", "--id", id, "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", id+" is Error")
+		waybill(t, "", "submit", "order-fulfilment", "--id", id, "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 7, "", id+" is Error")
 	}
 	b.page(200, "/orders", "!Do the same to all of them") // that would be all that there are
 	b.page(200, "/orders?state=Error", "Do the same to all of them", `name="state" value="Error"`)
@@ -324,7 +324,7 @@ func TestConsoleBulk(t *testing.T) {
 	b.send(422, "/bulk", "command=skip-step&state=Error", "step")
 	b.page(404, "/bulk/none", "knows no bulk act")
 
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", "o-3 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 7, "", "o-3 is Error")
 	list := b.page(200, "/bulk", "prepared", "terminate", "it was a &lt;b&gt;test")
 	_, rest, _ := strings.Cut(list, `href="/bulk/`)
 	id, _, _ := strings.Cut(rest, `"`)

@@ -65,7 +65,7 @@ func everyMetric(t *testing.T) (server string) {
 	t.Setenv("WAYBILL_SERVER", server)
 	t.Setenv("WAYBILL_TOKEN", key)
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--wait").want(t, 0, "Processed", "")
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-2 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"card":"declined"}`, "--wait").want(t, 7, "", "o-2 is Error")
 	waybill(t, "", "limit", "apply", write(t, "crm.yaml", "limit: crm\natATime: 2\n")).want(t, 0, "", "")
 	waybill(t, "", "workflow", "register", write(t, "w.yaml", flow)).want(t, 0, "", "")
 	waybill(t, "", "submit", "w", "--id", "o-3").want(t, 0, "o-3", "")
