@@ -23,6 +23,8 @@ func newAlerts() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
+	var when span
+	when.add(flags, "those that were raised")
 	on := addWatch(flags, "until it is stopped")
 	flags.BoolVarP(&follows, "follow", "f", false, "print those that are open, the oldest first, and go on with new ones until it is stopped; as data one document a line")
 	onlyByFlag(flags, "limit", "follow")
@@ -32,14 +34,24 @@ func newAlerts() *cobra.Command {
 		if follows && *on {
 			return usageError{errors.New("--follow prints new alerts, and --watch all that are open; use one of the two")}
 		}
+		if err := when.read(); err != nil {
+			return err
+		}
+		if follows && when.given() {
+			return usageError{errors.New("--since and --until go with no --follow, which prints those that are open and new ones")}
+		}
 		return server.talk(func(client *api.Client) error {
 			if follows {
 				return followAlerts(cmd, client, out, limit)
 			}
 			return showList(cmd, out, *on, "alerts", limit, func(n int, after string) ([]api.Alert, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.AlertPage, error) { return client.Alerts(cmd.Context(), n, after) })
+				if n := len(page.Alerts); n > 0 && page.Alerts[n-1].At != nil && page.Alerts[n-1].At.Before(when.since) {
+					page.Next = "" // what comes behind it is older
+				}
+				page.Alerts = slices.DeleteFunc(page.Alerts, func(a api.Alert) bool { return when.given() && !when.hasTime(a.At) })
 				return page.Alerts, page.LeftOut, page.Next, err
-			}, listAlerts)
+			}, func(row func(...any), all []api.Alert) { listAlerts(row, out, all) })
 		})
 	}
 	return cmd
@@ -81,11 +93,14 @@ func followAlerts(cmd *cobra.Command, client *api.Client, out *output, limit int
 		}
 		first = false
 		slices.Reverse(added)
+		if !out.data() {
+			inZone(added, out.zone())
+		}
 		for i := range added {
 			if out.data() {
 				err = out.printNext(cmd, map[string]any{"alerts": added[i : i+1]})
 			} else {
-				err = v.add(func(row func(...any)) { listAlerts(row, added[i:i+1]) })
+				err = v.add(func(row func(...any)) { listAlerts(row, out, added[i:i+1]) })
 			}
 			if err != nil {
 				return false, err
@@ -95,13 +110,13 @@ func followAlerts(cmd *cobra.Command, client *api.Client, out *output, limit int
 	})
 }
 
-func listAlerts(row func(...any), all []api.Alert) {
+func listAlerts(row func(...any), out *output, all []api.Alert) {
 	row("AT", "ORDER", "WORKFLOW", "STEP", "ALERT")
 	for i := range all {
 		a := &all[i]
 		for n, line := range alertLines(a) {
 			if n == 0 {
-				row(words.Clock(a.At), a.Order, words.Workflow(a.Workflow, a.Version), words.Or(a.Step), line)
+				row(out.when(a.At), a.Order, words.Workflow(a.Workflow, a.Version), words.Or(a.Step), line)
 			} else {
 				row("", "", "", "", line)
 			}

@@ -40,7 +40,7 @@ decide: waybill order decide ORDER STEP OUTCOME.`,
 				row("ORDER", "STEP", "WORKFLOW", "SINCE", "DUE", "WHO MAY", "OUTCOMES", "SAID")
 				for i := range all {
 					a := &all[i]
-					row(a.Order, a.Step, words.Workflow(a.Workflow, a.Version), words.Clock(a.Since), words.Due(&a.Approves), strings.Join(a.Roles, ", "), words.Outcomes(&a.Approves), words.Dash(words.Said(&a.Approves)))
+					row(a.Order, a.Step, words.Workflow(a.Workflow, a.Version), out.when(a.Since), words.Due(&a.Approves), strings.Join(a.Roles, ", "), words.Outcomes(&a.Approves), words.Dash(words.Said(&a.Approves)))
 				}
 			})
 		})

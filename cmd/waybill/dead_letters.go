@@ -4,9 +4,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -22,7 +22,7 @@ func newDeadLetters() *cobra.Command {
 
 func newLettersList() *cobra.Command {
 	var f api.LetterFilter
-	var since string
+	var when span
 	var limit int
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the inputs that were put aside",
@@ -33,21 +33,23 @@ that was put aside last. None ever leaves the list: --since says how far it goes
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&since, "since", "", "only what was put aside since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
+	when.add(flags, "what was put aside")
 	flags.StringVar(&f.Reason, "reason", "", "only those whose reason has this text")
 	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands, signals or internal")
 	flags.StringVar(&f.Order, "order", "", "only what has this order's id as its key")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
-	onlyByFlag(flags, "since", "reason", "topic", "order", "limit")
+	onlyByFlag(flags, "reason", "topic", "order", "limit")
 	server := addServer(flags)
 	out := addOutput(flags, "$.deadLetters[*]: partition/offset")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if f.Since, err = readSince(since, time.Now()); err != nil {
-			return usageError{fmt.Errorf("--since: %w", err)}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := when.read(); err != nil {
+			return err
 		}
+		f.Since = when.since
 		return server.talk(func(client *api.Client) error {
 			return printList(cmd, out, "deadLetters", limit, func(n int, after string) ([]api.DeadLetter, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.DeadLetterPage, error) { return client.DeadLetters(cmd.Context(), f, n, after) })
+				page.DeadLetters = slices.DeleteFunc(page.DeadLetters, func(d api.DeadLetter) bool { return when.given() && !when.hasTime(d.At) })
 				return page.DeadLetters, api.LeftOut{}, page.Next, err
 			}, func(row func(...any), all []api.DeadLetter) {
 				columns := []any{"AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON"}
@@ -57,7 +59,7 @@ that was put aside last. None ever leaves the list: --since says how far it goes
 				row(columns...)
 				for i := range all {
 					d := &all[i]
-					columns := []any{words.Clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), words.Or(d.Topic), bytesText(d.Key), out.short(d.Reason)}
+					columns := []any{out.when(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), words.Or(d.Topic), bytesText(d.Key), out.short(d.Reason)}
 					if out.wide() {
 						columns = append(columns, words.Clock(d.Written), words.Or(d.Source), d.ValueSize)
 					}
@@ -67,20 +69,6 @@ that was put aside last. None ever leaves the list: --since says how far it goes
 		})
 	}
 	return cmd
-}
-
-// readSince reads a time, or how long before now; none is the zero time.
-func readSince(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
-	if since, err := time.Parse(time.RFC3339, text); err == nil {
-		return since, nil
-	}
-	return time.Time{}, fmt.Errorf("%q is neither a time such as 2030-01-02T15:04:05Z nor a duration such as 1h", text)
 }
 
 // bytesText is what a record has, in base64 where it is no text.

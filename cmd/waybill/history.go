@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 func newOrderHistory() *cobra.Command {
 	var on bool
+	var when span
 	cmd := &cobra.Command{
 		Use: "history ID", Short: "Print everything that happened to an order",
 		Long: `Prints everything that happened to an order. With --follow it goes on with what
@@ -21,9 +23,16 @@ happens, until the order has ended; as JSON it is then one event a line.`,
 	}
 	cmd.Flags().BoolVarP(&on, "follow", "f", false, "go on with what happens, until the order has ended")
 	onlyByFlag(cmd.Flags(), "follow")
+	when.add(cmd.Flags(), "what happened")
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := when.read(); err != nil {
+			return err
+		}
+		if on && when.given() {
+			return usageError{errors.New("--since and --until go with no --follow, which prints all that happened and happens")}
+		}
 		return server.talk(func(client *api.Client) error {
 			if on {
 				return followHistory(cmd, client, out, args[0])
@@ -33,7 +42,20 @@ happens, until the order has ended; as JSON it is then one event a line.`,
 				return err
 			}
 			tellMasked(cmd, history)
-			return out.print(cmd, history, func(row func(...any)) { newTimeline().add(row, decoded) })
+			if when.given() {
+				all := history.Events
+				history.Events = all[:0]
+				for i := range decoded {
+					if when.has(decoded[i].At) {
+						history.Events = append(history.Events, all[i])
+					}
+				}
+			}
+			return out.print(cmd, history, func(row func(...any)) {
+				line := newTimeline(out.zone())
+				line.only = when
+				line.add(row, decoded)
+			})
 		})
 	}
 	return cmd
@@ -63,7 +85,7 @@ func tellMasked(cmd *cobra.Command, history *api.History) {
 // followHistory prints what happened, and goes on with what happens until the order has ended, or
 // somebody stops it. A server that restarts is asked again.
 func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
-	line, seen, columns, ended := newTimeline(), uint64(0), new(widths), false
+	line, seen, columns, ended := newTimeline(out.zone()), uint64(0), new(widths), false
 	return poll(cmd.Context(), func(err error) error { return mayCome(cmd, id, err) }, func() (bool, error) {
 		history, decoded, err := historyAfter(cmd, client, id, seen)
 		if err != nil {
@@ -106,10 +128,14 @@ func over(ended bool, next []events.Event) bool {
 // timeline prints events, each with the time since the one before.
 type timeline struct {
 	course *words.Course
+	zone   *time.Location
+	only   span
 	last   time.Time // of the last event; zero before the first
 }
 
-func newTimeline() *timeline { return &timeline{course: words.NewCourse()} }
+func newTimeline(zone *time.Location) *timeline {
+	return &timeline{course: words.NewCourse(), zone: zone}
+}
 
 // add adds the next events.
 func (l *timeline) add(row func(...any), history []events.Event) {
@@ -123,6 +149,10 @@ func (l *timeline) add(row func(...any), history []events.Event) {
 			after = e.At.Sub(l.last)
 		}
 		l.last = e.At
-		row(words.Clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, words.EventName(e), words.Dash(e.Step), words.Attempt(e.Attempt), l.course.Tell(e))
+		detail := l.course.Tell(e)
+		if !l.only.has(e.At) {
+			continue
+		}
+		row(words.Clock(&api.Time{Time: e.At.In(l.zone)}), "+"+after.String(), e.Seq, words.EventName(e), words.Dash(e.Step), words.Attempt(e.Attempt), detail)
 	}
 }

@@ -55,6 +55,7 @@ func watchOrder(cmd *cobra.Command, client *api.Client, out *output, id string) 
 		if err != nil {
 			return false, err
 		}
+		inZone(o, out.zone())
 		switch same := bytes.Equal(text, before); {
 		case v.inPlace:
 			err = v.draw(func(row func(...any)) { orderRows(row, out, o) })
@@ -81,14 +82,40 @@ func newOrderList() *cobra.Command {
 	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "step", "limit")
+	var when span
+	when.add(flags, "orders that were accepted")
 	on := addWatch(flags, "until it is stopped")
 	server := addServer(flags)
 	out := addOutput(flags, "$.orders[*].orderId")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := when.read(); err != nil {
+			return err
+		}
+		looked, told := 0, false
 		return server.talk(func(client *api.Client) error {
 			return showList(cmd, out, *on, "orders", limit, func(n int, after string) ([]api.Summary, api.LeftOut, string, error) {
-				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), n, after) })
-				return page.Orders, page.LeftOut, page.Next, err
+				ask := n
+				if when.given() {
+					ask = pageMost
+				}
+				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), ask, after) })
+				if err != nil || !when.given() {
+					return page.Orders, page.LeftOut, page.Next, err
+				}
+				if after == "" {
+					looked = 0
+				}
+				if looked += len(page.Orders); looked >= spanMost && page.Next != "" {
+					if page.Next = ""; !told {
+						fmt.Fprintf(cmd.ErrOrStderr(), "Only the first %d orders were looked at for --since and --until: narrow them with --state, --workflow or --where.\n", looked)
+					}
+					told = true
+				}
+				page.Orders = slices.DeleteFunc(page.Orders, func(o api.Summary) bool { return !when.hasTime(o.AcceptedAt) })
+				if len(page.Orders) > n {
+					page.Orders, page.Next = page.Orders[:n], "more"
+				}
+				return page.Orders, page.LeftOut, page.Next, nil
 			}, func(row func(...any), all []api.Summary) {
 				orderTable{len(filter.where) > 0, out}.rows(row, all)
 			})
@@ -174,7 +201,7 @@ func (t orderTable) rows(row func(...any), all []api.Summary) {
 	row(columns...)
 	for i := range all {
 		o := &all[i]
-		columns := []any{o.OrderID, words.Workflow(o.Workflow, o.Version), words.State(o), words.Clock(o.AcceptedAt), words.CompleteBy(o), o.FailureCount, t.out.short(words.Or(o.Reason))}
+		columns := []any{o.OrderID, words.Workflow(o.Workflow, o.Version), words.State(o), t.out.when(o.AcceptedAt), words.CompleteBy(o), o.FailureCount, t.out.short(words.Or(o.Reason))}
 		if wide {
 			columns = append(columns, words.Clock(o.UpdatedAt), o.Priority, o.Partition, words.Or(o.LockedBy))
 		}
@@ -208,17 +235,23 @@ func (f *filterFlags) filter() api.Filter {
 	return api.Filter{State: f.state.value, Workflow: f.workflow, Step: f.step, Where: f.where}
 }
 
+const (
+	// pageMost is how much the server gives at a time.
+	pageMost = 1000
+	// spanMost is how many orders are looked at that --since and --until choose among, which the server cannot.
+	spanMost = 10_000
+)
+
 // collect gathers pages until there are limit items, 0 meaning all.
 func collect[T any](limit int, page func(n int, after string) ([]T, string, error)) (all []T, more bool, err error) {
-	const most = 1000 // that the server gives at a time
 	if limit < 0 {
 		return nil, false, usageError{fmt.Errorf("--limit %d: use 0 or more", limit)}
 	}
 	all = []T{}
 	for after := ""; ; {
-		n := most
+		n := pageMost
 		if limit > 0 {
-			n = min(most, limit-len(all))
+			n = min(pageMost, limit-len(all))
 		}
 		items, next, err := page(n, after)
 		if err != nil {

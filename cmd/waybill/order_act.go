@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/user"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -223,7 +222,7 @@ func changeFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) err
 		if atOnce == 0 {
 			c.Step = "" // it chooses orders
 		}
-		switch after, relative := strings.CutPrefix(deadline, "+"); {
+		switch {
 		case atOnce != 0 && (c.Step == "" || deadline != "" || c.Priority != ""):
 			return usageError{errors.New("--at-once needs --step, and goes with no other change")}
 		case atOnce != 0:
@@ -233,18 +232,12 @@ func changeFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) err
 		case deadline == "":
 		case deadline == "none":
 			c.NoDeadline = true
-		case relative:
-			d, err := time.ParseDuration(after)
-			if err != nil || d <= 0 {
-				return usageError{fmt.Errorf("--deadline: %q is no time from now on such as +2h", deadline)}
-			}
-			c.Deadline = events.Time(time.Now().Add(d))
 		default:
-			t, err := time.Parse(time.RFC3339, deadline)
+			t, err := readDeadline(deadline)
 			if err != nil {
-				return usageError{fmt.Errorf("--deadline: %q is neither a time such as 2030-01-02T15:04:05Z, nor one from now on such as +2h, nor none", deadline)}
+				return err
 			}
-			c.Deadline = events.Time(t)
+			c.Deadline = events.Time(*t)
 		}
 		return nil
 	}

@@ -40,7 +40,7 @@ as submit does.`,
 	flags.StringVar(&r.ID, "id", "", "id of the new order (default: a new one)")
 	flags.IntVar(&r.Version, "version", 0, "version of the workflow (default: that of the order)")
 	flags.StringVar(&input, "input", "", "what the agents work on: JSON, @FILE, or - for standard input (default: that of the order)")
-	flags.StringVar(&deadline, "deadline", "", "when the new order must be done, such as 2030-01-02T15:04:05Z")
+	flags.StringVar(&deadline, "deadline", "", "when the new order must be done: a time such as 2030-01-02T15:04:05Z, or from now on such as +2h")
 	flags.BoolVar(&wait, "wait", false, "follow the order to its end")
 	flags.DurationVar(&timeout, "timeout", 0, "how long to --wait (default: without end)")
 	onlyByFlag(flags, "id", "version", "input", "deadline", "wait")

@@ -36,17 +36,20 @@ type output struct {
 	format oneOf
 	path   *jsonpath.Path // with jsonpath=EXPRESSION
 	names  []string
+	utc    bool
+	ages   bool // tables say how long ago something was
 }
 
 // addOutput adds the flag that says how to print. Names are where ids stand in what
 // the command prints: JSONPath, behind which ": a/b" says that an id is made of two
 // members. Without any the command prints nothing that has an id.
 func addOutput(flags *pflag.FlagSet, names ...string) *output {
-	o := &output{oneOf{asTable, []string{asTable, asWide, asJSON, asYAML}}, nil, names}
+	o := &output{oneOf{asTable, []string{asTable, asWide, asJSON, asYAML}}, nil, names, false, false}
 	if len(names) > 0 {
 		o.format.allowed = append(o.format.allowed, asNames)
 	}
 	flags.VarP(o, "output", "o", "how to print")
+	flags.BoolVar(&o.utc, "utc", false, "times of tables in UTC instead of this machine's zone; data has them in UTC always")
 	return o
 }
 
@@ -95,6 +98,8 @@ func (o *output) short(s string) string {
 func (o *output) print(cmd *cobra.Command, value any, table func(row func(cells ...any))) error {
 	switch {
 	case !o.data():
+		o.ages = isTerminal(cmd.OutOrStdout()) && !o.wide() && !o.utc
+		inZone(value, o.zone())
 		return printTable(cmd.OutOrStdout(), table)
 	case o.format.value == asJSON:
 		return printJSON(cmd.OutOrStdout(), value, jsontext.WithIndent("  "))

@@ -60,7 +60,7 @@ func listPartitions(row func(...any), out *output, all []api.Partition) {
 		case !p.Known:
 			state = "reading"
 		}
-		columns := []any{p.Partition, words.Or(p.Owner), words.Clock(p.ClaimedAt), words.Or(p.Behind), state}
+		columns := []any{p.Partition, words.Or(p.Owner), out.when(p.ClaimedAt), words.Or(p.Behind), state}
 		if out.wide() {
 			columns = append(columns, p.Offset, p.Transaction)
 		}

@@ -214,7 +214,7 @@ func newScheduleList() *cobra.Command {
 				row(columns...)
 				for i := range all {
 					s := &all[i]
-					columns := []any{s.Name, words.When(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), words.Workflow(s.Workflow, s.Version), words.Clock(s.Next), openOrders(s), s.Started, s.Skipped, scheduleState(s)}
+					columns := []any{s.Name, words.When(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), words.Workflow(s.Workflow, s.Version), out.when(s.Next), openOrders(s), s.Started, s.Skipped, scheduleState(s)}
 					if out.wide() {
 						columns = append(columns, words.Clock(s.Last), words.Dash(s.Overlap), words.Dash(s.CatchUp), words.Or(s.AppliedBy))
 					}

@@ -46,7 +46,7 @@ be repeated with the same --id. An id that is another submission's is an error.`
 	flags.StringVar(&input, "input", "", "what the agents work on: JSON, @FILE, or - for standard input")
 	flags.StringVar(&s.ReplyTo, "reply-to", "", "topic for status messages (default: <namespace>.status)")
 	flags.Var(&priority, "priority", "which orders go first when agents are short")
-	flags.StringVar(&deadline, "deadline", "", "when the order must be done, such as 2030-01-02T15:04:05Z")
+	flags.StringVar(&deadline, "deadline", "", "when the order must be done: a time such as 2030-01-02T15:04:05Z, or from now on such as +2h")
 	flags.StringArrayVar(&labels, "label", nil, "what the order is found by, as NAME=VALUE, besides what its workflow says in search; at most 16")
 	flags.BoolVar(&wait, "wait", false, "follow the order to its end")
 	flags.DurationVar(&timeout, "timeout", 0, "how long to --wait (default: without end)")
@@ -131,18 +131,6 @@ func nameWorkflow(s *api.Submission, arg string) error {
 	}
 	s.Version = n
 	return nil
-}
-
-// readDeadline reads a --deadline, nil where there is none.
-func readDeadline(text string) (*time.Time, error) {
-	if text == "" {
-		return nil, nil //nolint:nilnil // none is one
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--deadline: %q is not a time such as 2030-01-02T15:04:05Z", text)}
-	}
-	return &t, nil
 }
 
 // newID is the id of an order that is submitted: the one that is given, or a new one.

@@ -92,6 +92,8 @@ func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() 
 			return false, err
 		}
 		if v.inPlace {
+			out.ages = !out.wide() && !out.utc
+			inZone(all, out.zone())
 			return false, v.draw(func(row func(...any)) { table(row, all) })
 		}
 		now, changed := make(map[string]bool, len(all)), []T{}
@@ -122,6 +124,7 @@ func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() 
 		case out.data():
 			return false, out.printNext(cmd, map[string]any{key: changed})
 		}
+		inZone(changed, out.zone())
 		return false, v.add(func(row func(...any)) { table(row, changed) })
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -208,7 +209,7 @@ func printHistory(w io.Writer, happened []rehearsal.Happening) error {
 	}
 	return printTable(w, func(row func(...any)) {
 		rows := 0 // the first is the heading
-		newTimeline().add(func(cells ...any) {
+		newTimeline(time.UTC).add(func(cells ...any) {
 			rows++
 			if left := rows - 1 - ofEachEnd; len(history) > fullHistory && left > 0 && rows <= 1+len(history)-ofEachEnd {
 				if left == 1 {

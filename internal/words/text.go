@@ -81,12 +81,12 @@ func Workflow(name string, version int) string {
 	return fmt.Sprintf("%s@%d", name, version)
 }
 
-// Clock is a time as Waybill writes it; a dash for none.
+// Clock is a time in its own zone, as Waybill writes it where that is UTC; a dash for none.
 func Clock(t *api.Time) string {
 	if t == nil {
 		return "-"
 	}
-	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+	return t.Format("2006-01-02T15:04:05.000Z07:00")
 }
 
 // Several is how many there are, and the word that goes with one, or with another number.
