@@ -31,12 +31,13 @@ func (o *oneOf) Set(value string) error {
 	return nil
 }
 
-// logFlag is how much goes to the log.
-type logFlag struct{ level oneOf }
+// logFlag is how much goes to the log, and how.
+type logFlag struct{ level, format oneOf }
 
 func addLog(flags *pflag.FlagSet, level string) *logFlag {
-	l := &logFlag{oneOf{level, []string{"debug", "info", "warn", "error"}}}
+	l := &logFlag{oneOf{level, []string{"debug", "info", "warn", "error"}}, oneOf{"text", []string{"text", "json"}}}
 	flags.Var(&l.level, "log-level", "how much is logged, on standard error")
+	flags.Var(&l.format, "log-format", "how it is logged: as text, or as one JSON object a line")
 	return l
 }
 
@@ -45,5 +46,9 @@ func (l *logFlag) logger(cmd *cobra.Command) *slog.Logger {
 	if err := level.UnmarshalText([]byte(l.level.value)); err != nil {
 		level = slog.LevelInfo
 	}
-	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	options := &slog.HandlerOptions{Level: level}
+	if l.format.value == "json" {
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), options))
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), options))
 }

@@ -64,7 +64,7 @@ func TestRerunUsage(t *testing.T) {
 		"o-1 o-2":                  "waybill order rerun ID",
 		"o-1 --input {":            "--input:1:2: not JSON",
 		"o-1 --input=":             "--input",
-		"o-1 --deadline tomorrow":  `--deadline: "tomorrow" is not a time such as`,
+		"o-1 --deadline tomorrow":  `--deadline: "tomorrow" is neither a time such as`,
 		"o-1 --version x":          "--version",
 		"o-1 --id " + long(257):    "--id: the order id has 257 bytes",
 		long(257):                  "the order id has 257 bytes",
