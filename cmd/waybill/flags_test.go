@@ -14,7 +14,11 @@ func TestJSONLog(t *testing.T) {
 	said, stop := background(t, true, "took the partition over", dev...)
 	stop()
 	for line := range strings.Lines(said) {
-		var entry struct{ Time, Level, Msg string }
+		var entry struct {
+			Time  string `json:"time"`
+			Level string `json:"level"`
+			Msg   string `json:"msg"`
+		}
 		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Time == "" || entry.Level == "" || entry.Msg == "" {
 			t.Errorf("%v: %s", err, line)
 		}

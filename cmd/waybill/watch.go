@@ -163,6 +163,9 @@ func (v *view) draw(table func(row func(...any))) error {
 
 // frame is what has a terminal show a text at its top, and nothing else.
 func frame(text string, width, height int) []byte {
+	if width <= 0 || height <= 0 { // nobody told the terminal its size
+		width, height = 80, 24
+	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if room := max(height-1, 1); len(lines) > room {
 		left := len(lines) - room + 1

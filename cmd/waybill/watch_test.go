@@ -138,6 +138,9 @@ func TestFrame(t *testing.T) {
 	if got, want := string(frame("a\nlonger\n", 5, 9)), "\x1b[Ha\x1b[K\nlong…\x1b[K\n\x1b[J"; got != want {
 		t.Errorf("%q", got)
 	}
+	if got, want := string(frame("a\n", 0, 0)), "\x1b[Ha\x1b[K\n\x1b[J"; got != want {
+		t.Errorf("%q", got)
+	}
 	if got, want := string(frame("1\n2\n3\n4\n", 5, 3)), "\x1b[H1\x1b[K\n… an…\x1b[K\n\x1b[J"; got != want {
 		t.Errorf("%q", got)
 	}
