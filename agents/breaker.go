@@ -166,6 +166,14 @@ func (b *breaker) allows() bool { return b == nil || !b.circuit.IsOpen() }
 // trying says whether requests are executed one at a time.
 func (b *breaker) trying() bool { return b != nil && b.circuit.IsHalfOpen() }
 
+// state is that of an instance which begins to serve.
+func (b *breaker) state() State {
+	if b.trying() {
+		return Trying
+	}
+	return Serving
+}
+
 // record takes in what an attempt says about the service.
 func (b *breaker) record(v verdict, err error) {
 	switch {

@@ -93,11 +93,17 @@ func (c *call) attempt() {
 	within, span := c.trace()
 	ctx := &attemptContext{Context: within, call: c, movable: !c.req.ExtendTo.IsZero(), completeBy: c.completeBy}
 	c.made++
+	operation := c.req.Operation
+	if _, served := c.server.operations[operation]; !served {
+		operation = ""
+	}
+	c.server.config.Observer.Began(operation)
 	c.output, c.err = c.run(ctx)
 	c.ended = ctx.Err()
 	ctx.release()
 	c.completeBy, _ = ctx.Deadline()
 	c.traced(span)
+	c.server.config.Observer.Ended(operation, c.outcome(), time.Since(began))
 	if c.server.breaker != nil {
 		c.server.breaker.record(c.verdict(began), cmp.Or(c.err, errLate))
 	}

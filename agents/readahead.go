@@ -63,10 +63,11 @@ type queue struct {
 	bytes    int
 	closed   bool
 	now      func() time.Time
+	tell     func(waiting int) // whenever that changes
 }
 
 func newQueue() *queue {
-	q := &queue{now: time.Now}
+	q := &queue{now: time.Now, tell: func(int) {}}
 	q.jobs.L, q.room.L = &q.mu, &q.mu
 	return q
 }
@@ -86,6 +87,7 @@ func (q *queue) put(jobs []job) {
 		q.waiting++
 		q.jobs.Signal()
 	}
+	q.tell(q.waiting)
 }
 
 // take waits for the job to execute next; false means that the queue closed.
@@ -106,6 +108,7 @@ func (q *queue) take() (job, bool) {
 	j := from.pop()
 	q.waiting--
 	q.bytes -= len(j.Value)
+	q.tell(q.waiting)
 	if q.hasRoom() {
 		q.room.Signal()
 	}
@@ -162,6 +165,7 @@ func (q *queue) forget() {
 		}
 		q.lanes[i] = kept
 	}
+	q.tell(q.waiting)
 	q.room.Signal()
 }
 
@@ -171,6 +175,7 @@ func (q *queue) close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	q.lanes, q.waiting, q.bytes = [ranks]lane{}, 0, 0
+	q.tell(0)
 	q.jobs.Broadcast()
 	q.room.Broadcast()
 }

@@ -198,7 +198,7 @@ func TestP5ReadAheadAfterItsTermIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	var executed []string
-	s, err := newServer(t.Context(), Config{Agent: "payment", Brokers: []string{"127.0.0.1:1"}, Logger: slog.New(slog.DiscardHandler)}, topics, Operations{
+	s, err := newServer(t.Context(), Config{Agent: "payment", Brokers: []string{"127.0.0.1:1"}, Logger: slog.New(slog.DiscardHandler), Observer: unobserved{}}, topics, Operations{
 		"charge": Do(func(_ context.Context, r Request[any]) (any, error) {
 			executed = append(executed, r.Order)
 			return nil, nil

@@ -43,6 +43,8 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// Logger is [slog.Default] if nil.
 	Logger *slog.Logger
+	// Observer hears what the instance does. If nil, nobody does.
+	Observer Observer
 }
 
 // maxAgent is the longest name of an agent, in bytes; see [events.Topics].
@@ -61,6 +63,9 @@ func (c *Config) complete(operations Operations) (events.Topics, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Observer == nil {
+		c.Observer = unobserved{}
 	}
 	topics, err := events.NewTopics(c.Namespace)
 	if c.Retry != nil {

@@ -75,6 +75,7 @@ func newServer(ctx context.Context, config Config, topics events.Topics, operati
 	if config.TracerProvider != nil {
 		s.tracer = config.TracerProvider.Tracer(spans.Scope, trace.WithSchemaURL(spans.SchemaURL))
 	}
+	s.queue.tell = config.Observer.Queued
 	if config.Retry != nil {
 		s.retries = newRetries(*config.Retry)
 	}
@@ -144,9 +145,16 @@ func replying(brokers []string) []kgo.Opt {
 
 func (s *server) serve() error {
 	s.breaker.attend(
-		func() { s.end(errOpened) },
-		func() { s.employ(s.config.Concurrency - 1) }, // beside the one of the trial
+		func() {
+			s.config.Observer.Turned(Resting)
+			s.end(errOpened)
+		},
+		func() {
+			s.config.Observer.Turned(Serving)
+			s.employ(s.config.Concurrency - 1) // beside the one of the trial
+		},
 	)
+	s.config.Observer.Turned(Waiting)
 	var others sync.WaitGroup
 	others.Go(func() {
 		<-s.term.Done()
@@ -161,6 +169,7 @@ func (s *server) serve() error {
 		s.employ(s.config.Concurrency)
 	}
 	if s.awaitTopic(s.term) {
+		s.config.Observer.Turned(s.breaker.state())
 		s.client.AddConsumeTopics(s.topic)
 		s.log.Info("the agent serves", "topic", s.topic, "operations", s.operations.names())
 		s.fetchUntilEnd()

@@ -34,10 +34,12 @@ func (s *server) answer(j job) {
 		return
 	}
 	if !time.Now().Before(req.CompleteBy) {
+		s.config.Observer.Taken(time.Since(j.Timestamp), true)
 		s.silent("fetched", &req)
 		s.owned.finish(j)
 		return
 	}
+	s.config.Observer.Taken(time.Since(j.Timestamp), false)
 
 	c := call{server: s, job: j, req: &req, completeBy: req.CompleteBy, asked: askedBy(j.Record, &req, s.replies.source)}
 	if !c.execute() {

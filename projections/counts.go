@@ -60,20 +60,23 @@ func (s *Store) Counts(partition int32) (sum Counts, known bool) {
 
 // count begins to keep the counts of a partition that is as it is now.
 func (p *Partition) count() {
-	p.counts = &counts{now: Counts{Orders: make(map[Standing]int)}}
-	p.store.counts.Store(p.id, p.counts)
-	view := p.store.db.NewSnapshot()
-	p.store.counting.Go(func() {
+	s, id, c := p.store, p.id, &counts{now: Counts{Orders: make(map[Standing]int)}}
+	p.counts = c
+	s.counts.Store(id, c)
+	view := s.db.NewSnapshot()
+	s.counting.RLock()
+	go func() {
+		defer s.counting.RUnlock()
 		defer view.Close()
-		before, err := p.store.countIn(view, p.id)
+		before, err := s.countIn(view, id)
 		if err != nil { // it is damaged, or closed
 			return
 		}
-		p.counts.mu.Lock()
-		defer p.counts.mu.Unlock()
-		p.counts.now.Add(before)
-		p.counts.known = true
-	})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.now.Add(before)
+		c.known = true
+	}()
 }
 
 // countIn counts what the indexes of a partition list.

@@ -33,8 +33,8 @@ type Store struct {
 	known      sync.Map // of partitions; see [Store.Known]
 	watches    watches
 
-	counts   sync.Map // of partitions; see [Store.Counts]
-	counting sync.WaitGroup
+	counts   sync.Map     // of partitions; see [Store.Counts]
+	counting sync.RWMutex // is held for reading while some are counted
 	closing  atomic.Bool
 }
 
@@ -210,7 +210,8 @@ func empty(db *pebble.DB) error {
 // Close writes what is buffered and closes the store.
 func (s *Store) Close() error {
 	s.closing.Store(true)
-	s.counting.Wait()
+	s.counting.Lock()
+	defer s.counting.Unlock()
 	err := s.db.Close()
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())

@@ -1,17 +1,26 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/agents/agentmetrics"
 	"github.com/waybill-dev/waybill/agents/httpagent"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/tracing"
 	"github.com/waybill-dev/waybill/internal/words"
 )
@@ -22,7 +31,7 @@ func newAgent() *cobra.Command {
 
 func newAgentHTTP() *cobra.Command {
 	var kafka kafkaFlags
-	var file string
+	var file, admin string
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "http",
@@ -42,6 +51,7 @@ and the file that WAYBILL_CONFIG names.`,
 	flags.StringVar(&file, "config", "", "YAML file that describes the agent (required)")
 	flags.BoolVar(&check, "check", false, "only check the file")
 	onlyByFlag(flags, "check")
+	flags.StringVar(&admin, "admin-addr", "", "address at which probes and metrics are answered, such as 127.0.0.1:8081; without it nowhere")
 	kafka.add(flags)
 	logging := addLog(flags, "info")
 
@@ -81,7 +91,18 @@ and the file that WAYBILL_CONFIG names.`,
 			return usageError{err}
 		}
 		opts = append(opts, kgo.ClientID("waybill-agent-"+agent.Name))
-		log := logging.logger(cmd)
+		log, metrics := logging.logger(cmd), prometheus.NewRegistry()
+		observer, err := agentmetrics.New(metrics, agent.Name)
+		if err != nil {
+			return err
+		}
+		if admin != "" {
+			stop, err := answerProbes(cmd.Context(), admin, observer, metrics, log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+		}
 		traces, err := tracing.FromEnvironment(cmd.Context(), agent.Name, programVersion().Version)
 		if err != nil {
 			return usageError{err}
@@ -89,10 +110,36 @@ and the file that WAYBILL_CONFIG names.`,
 		provider, end := traces.Provider(log)
 		defer end()
 		return agent.Serve(cmd.Context(), agents.Config{
-			Brokers: kafka.brokers, Namespace: kafka.namespace, KafkaOptions: opts, TracerProvider: provider, Logger: log,
+			Brokers: kafka.brokers, Namespace: kafka.namespace, KafkaOptions: append(opts, api.KafkaMetrics(metrics)), TracerProvider: provider, Logger: log, Observer: observer,
 		}, userAgent())
 	}
 	return cmd
+}
+
+// answerProbes answers probes and metrics of an agent, until stop is called.
+func answerProbes(ctx context.Context, addr string, observer *agentmetrics.Observer, metrics *prometheus.Registry, log *slog.Logger) (stop func(), _ error) {
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for probes and metrics on %q, see --admin-addr: %w", addr, err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") }) // whoever hung up needs no answer
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		state := observer.State()
+		if state != agents.Serving && state != agents.Trying {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = fmt.Fprintln(w, state)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
+	server := patient(mux, log)
+	log.Info("probes and metrics are answered", "http", "http://"+reachable(ln.Addr().String()))
+	serving := start(ctx, func(context.Context) error { return server.Serve(ln) })
+	return func() {
+		_ = server.Close() // who asks now gets no answer
+		_ = serving.end()  // it says that it was closed
+	}, nil
 }
 
 // userAgent is how the program names itself to HTTP servers.

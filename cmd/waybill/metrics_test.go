@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +15,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
@@ -23,11 +28,59 @@ import (
 func TestTheTableOfMetrics(t *testing.T) {
 	clearEnvironment(t)
 	server := everyMetric(t)
-	wants := []string{"waybill_agent_replies_total", "waybill_agent_window", "waybill_attempt_seconds", "waybill_orders", "waybill_limit_taken", "waybill_orders_errored_total"}
+	tabled(t, "serve", settled(t, server, "waybill_agent_replies_total", "waybill_agent_window", "waybill_attempt_seconds", "waybill_orders", "waybill_limit_taken", "waybill_orders_errored_total"))
+}
+
+// The same of an agent: its probes and metrics are at an address of their own.
+func TestTheTableOfMetricsOfAnAgent(t *testing.T) {
+	clearEnvironment(t)
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "waybill.replies"))
+	defer cluster.Close()
+	t.Setenv("GIFT_URL", server.URL)
+	brokers := strings.Join(cluster.ListenAddrs(), ",")
+	file := write(t, "gift.yaml", calls)
+	waybill(t, "", "agent", "http", "--config", file, "--brokers", brokers, "--admin-addr", "256.0.0.1:0").want(t, 1, "", "see --admin-addr")
+	said, stop := background(t, true, "probes and metrics are answered", "agent", "http", "--config", file, "--brokers", brokers, "--admin-addr", "127.0.0.1:0")
+	defer stop() // before its Kafka does
+	admin := httpAddress.FindString(said)
+	probe := func(path string) int {
+		answer, err := http.Get(admin + path) //nolint:gosec,noctx // it is the test's own
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close() // it is not read
+		return answer.StatusCode
+	}
+	if probe("/healthz") != http.StatusOK || probe("/readyz") != http.StatusServiceUnavailable || probe("/api/v1/orders") != http.StatusNotFound {
+		t.Errorf("before its topic is there the agent is not just well: %d, %d", probe("/healthz"), probe("/readyz"))
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, nil, "waybill.requests.gift"); err != nil {
+		t.Fatal(err)
+	}
+	request := events.Request{Order: "o-1", Step: "wrap", Attempt: 1, Operation: "wrap", CompleteBy: time.Now().Add(oracle.Patience), IdempotencyKey: "o-1/wrap", ReplyTo: "waybill.replies"}
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "waybill.requests.gift", Key: []byte("o-1"), Value: request.Append(nil)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	tabled(t, "agent", settled(t, admin, "waybill_agent_call_seconds", "waybill_kafka_produce_bytes_total"))
+	if probe("/readyz") != http.StatusOK {
+		t.Error("an agent that answers is not ready")
+	}
+}
+
+// settled are the metrics of a program once these are among them, with those that are there once there was trouble.
+func settled(t *testing.T, server string, wants ...string) map[string]*dto.MetricFamily {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)
 	defer cancel()
 	all := families(t, server)
-	for !shows(all, wants) {
+	for slices.ContainsFunc(wants, func(name string) bool { return all[name] == nil }) {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
@@ -41,7 +94,7 @@ func TestTheTableOfMetrics(t *testing.T) {
 			all[name] = &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_COUNTER.Enum(), Metric: []*dto.Metric{{Label: []*dto.LabelPair{{Name: &label}}}}}
 		}
 	}
-	tabled(t, "serve", all)
+	return all
 }
 
 // trouble is there once there was some.
@@ -50,10 +103,6 @@ var trouble = map[string]string{
 	"waybill_kafka_disconnects_total":    "Total number of connections closed",
 	"waybill_kafka_read_errors_total":    "Total number of read errors",
 	"waybill_kafka_write_errors_total":   "Total number of write errors",
-}
-
-func shows(all map[string]*dto.MetricFamily, wants []string) bool {
-	return !slices.ContainsFunc(wants, func(name string) bool { return all[name] == nil })
 }
 
 // everyMetric runs a program that has a reason to show each of its metrics.
