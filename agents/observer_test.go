@@ -61,7 +61,9 @@ func TestWhatAnAgentDoesIsMeasured(t *testing.T) {
 			return nil, nil
 		}),
 		"break": agents.Do(func(context.Context, agents.Request[any]) (any, error) { return nil, errors.New("away") }),
-		"deny":  agents.Do(func(context.Context, agents.Request[any]) (any, error) { return nil, agents.Permanent("no", errors.New("no")) }),
+		"deny": agents.Do(func(context.Context, agents.Request[any]) (any, error) {
+			return nil, agents.Permanent("no", errors.New("no"))
+		}),
 	})
 	late := request("o-late", "charge", "")
 	late.CompleteBy = time.Now().Add(-time.Minute)

@@ -96,6 +96,12 @@ and the file that WAYBILL_CONFIG names.`,
 		if err != nil {
 			return err
 		}
+		metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+		pushed, err := pushMetrics(cmd.Context(), metrics, log)
+		if err != nil {
+			return err
+		}
+		defer pushed()
 		if admin != "" {
 			stop, err := answerProbes(cmd.Context(), admin, observer, metrics, log)
 			if err != nil {
@@ -118,7 +124,6 @@ and the file that WAYBILL_CONFIG names.`,
 
 // answerProbes answers probes and metrics of an agent, until stop is called.
 func answerProbes(ctx context.Context, addr string, observer *agentmetrics.Observer, metrics *prometheus.Registry, log *slog.Logger) (stop func(), _ error) {
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for probes and metrics on %q, see --admin-addr: %w", addr, err)

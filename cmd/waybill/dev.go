@@ -123,6 +123,11 @@ func (d *dev) run(ctx context.Context) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
+	pushed, err := pushMetrics(ctx, metrics, d.log)
+	if err != nil {
+		return err
+	}
+	defer pushed()
 	server, err := listenHTTP(ctx, d.web, metrics, d.log)
 	if err != nil {
 		return err

@@ -105,6 +105,11 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 		if err != nil {
 			return usageError{err}
 		}
+		pushed, err := pushMetrics(cmd.Context(), metrics, log)
+		if err != nil {
+			return err
+		}
+		defer pushed()
 		server, err := listenHTTP(cmd.Context(), web, metrics, log)
 		if err != nil {
 			return err

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+)
+
+// lastPush is how long the last metrics may take to be taken when the program ends.
+const lastPush = 5 * time.Second
+
+// pushMetrics pushes what a registry has by OTLP, under the same names, to where OpenTelemetry's own variables
+// say, until stop is called, which pushes once more. It does nothing where they name no endpoint. Nobody waits for
+// the other side: what it does not take is said in the log.
+func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.Logger) (stop func(), _ error) {
+	endpoint := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
+	if endpoint == "" || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_METRICS_EXPORTER") == "none" {
+		return func() {}, nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("OpenTelemetry", "error", err) }))
+	var exporter metric.Exporter
+	var err error
+	switch protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol {
+	case "http/protobuf":
+		exporter, err = otlpmetrichttp.New(ctx)
+	case "grpc":
+		exporter, err = otlpmetricgrpc.New(ctx)
+	default:
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL %q: use http/protobuf or grpc", protocol)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("push metrics to %s, as OTEL_EXPORTER_OTLP_ENDPOINT says: %w", endpoint, err)
+	}
+	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), // what follows counts more
+		resource.WithAttributes(attribute.String("service.name", "waybill"), attribute.String("service.version", programVersion().Version)),
+		resource.WithFromEnv())
+	if err != nil {
+		log.Warn("not all of OTEL_RESOURCE_ATTRIBUTES can be read", "error", err)
+	}
+	provider := metric.NewMeterProvider(metric.WithResource(of), metric.WithReader(
+		metric.NewPeriodicReader(exporter, metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry))))))
+	log.Info("metrics are pushed", "otlp", endpoint)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPush)
+		defer cancel()
+		if err := provider.Shutdown(ctx); err != nil {
+			log.Warn("the last metrics were not pushed", "error", err)
+		}
+	}, nil
+}
