@@ -43,6 +43,7 @@ type composeFile struct {
 }
 
 type composeService struct {
+	Profiles    []string
 	Image       string
 	PullPolicy  string `yaml:"pull_policy"`
 	Command     []string
@@ -84,7 +85,7 @@ type deployment struct {
 	running  map[string]testcontainers.Container
 }
 
-// up starts all services, each when what it depends on is as far as it asks for.
+// up starts all services that are of no profile, each when what it depends on is as far as it asks for.
 func up(t *testing.T, docker *testcontainers.DockerClient) *deployment {
 	t.Helper()
 	d := &deployment{T: t, file: readCompose(t), docker: docker, network: "waybill-test-" + run, running: make(map[string]testcontainers.Container)}
@@ -98,7 +99,9 @@ func up(t *testing.T, docker *testcontainers.DockerClient) *deployment {
 	}
 	t.Cleanup(d.down)
 	for _, name := range slices.Sorted(maps.Keys(d.file.Services)) {
-		d.start(name)
+		if len(d.file.Services[name].Profiles) == 0 {
+			d.start(name)
+		}
 	}
 	return d
 }
