@@ -49,7 +49,7 @@ func TestTheTableOfMetricsOfAnAgent(t *testing.T) {
 	defer stop() // before its Kafka does
 	admin := httpAddress.FindString(said)
 	probe := func(path string) int {
-		answer, err := http.Get(admin + path) //nolint:gosec,noctx // it is the test's own
+		answer, err := http.Get(admin + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func everyMetric(t *testing.T) (server, brokers string) {
 // families are the metrics of a program.
 func families(t *testing.T, server string) map[string]*dto.MetricFamily {
 	t.Helper()
-	answer, err := http.Get(server + "/metrics") //nolint:gosec,noctx // it is the test's own
+	answer, err := http.Get(server + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

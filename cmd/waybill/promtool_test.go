@@ -93,9 +93,12 @@ func expressions(t *testing.T) map[string]string {
 		}
 		var board struct {
 			Panels []struct {
-				Title   string
-				Targets []struct{ RefID, Expr string }
-			}
+				Title   string `json:"title"`
+				Targets []struct {
+					RefID string `json:"refId"`
+					Expr  string `json:"expr"`
+				} `json:"targets"`
+			} `json:"panels"`
 		}
 		if err := json.Unmarshal(source, &board); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -120,7 +123,7 @@ func TestPrometheusTakesMetricsRulesAndDashboards(t *testing.T) {
 	}
 	tool := func(input string, args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), promtool, args...) //nolint:gosec // it is the tester's own
+		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Stdin = strings.NewReader(input)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("promtool %q: %v\n%s", args, err, said)
@@ -197,7 +200,7 @@ func samples(f *dto.MetricFamily) (all []string) {
 // exposition is what a program says at /metrics.
 func exposition(t *testing.T, server string) string {
 	t.Helper()
-	answer, err := http.Get(server + "/metrics") //nolint:gosec,noctx // it is the test's own
+	answer, err := http.Get(server + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
