@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/bench"
+	"github.com/waybill-dev/waybill/internal/tracing"
 )
 
 func newBench() *cobra.Command {
@@ -109,6 +110,11 @@ Two versions are compared by several runs of each, which -o json writes:
 			o.Brokers = kafka.brokers
 		}
 		o.Logger = logging.logger(cmd)
+		traces, err := tracing.FromEnvironment(cmd.Context(), "waybill", programVersion().Version)
+		if err != nil {
+			return usageError{err}
+		}
+		o.Traces = traces
 		stop, err := profiled(profile)
 		if err != nil {
 			return err

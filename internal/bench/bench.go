@@ -20,12 +20,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/broker"
+	"github.com/waybill-dev/waybill/internal/tracing"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
@@ -74,6 +76,8 @@ type Options struct {
 	// MaxLag, if not 0, has that submitted as the HTTP API does it: what finds its
 	// lane so far behind is turned away.
 	MaxLag time.Duration
+	// Traces, if not nil, has traces made of the orders.
+	Traces *tracing.Setup
 	Logger *slog.Logger
 
 	namespace string // drawn if empty
@@ -207,7 +211,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	instance := func(ctx context.Context) error {
 		id := fmt.Sprintf("bench-%d", len(instances)+1)
 		i, err := orchestrator.New(ctx, orchestrator.Config{
-			ID: id, Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Logger: o.Logger,
+			ID: id, Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
 		})
 		if err != nil {
 			return err
@@ -216,7 +220,12 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		served.Add(1)
 		start("orchestrator "+id, func() error {
 			defer served.Done()
-			return i.Run(ctx)
+			making, made := context.WithCancel(context.WithoutCancel(ctx))
+			traces := make(chan error, 1)
+			go func() { traces <- o.Traces.Journal(prometheus.NewRegistry(), o.Logger).Run(making, i) }()
+			err := i.Run(ctx)
+			made()
+			return errors.Join(err, <-traces)
 		})
 		return nil
 	}

@@ -44,7 +44,7 @@ type order struct {
 	state     *projections.Order
 	of        spans.Order
 	root      trace.Span // of one that is not sampled it records nothing
-	within    context.Context
+	within    trace.SpanContext
 	attempts  map[work]*attempt
 	size      int
 	// replayed says that what happens to it happened before, and is not told again.
@@ -91,7 +91,7 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 			return nil // a record beside the orders
 		}
 		element = all.begin(partition, &before[0])
-		o := element.Value.(*order)
+		o := in(element)
 		o.replayed = true
 		for i := range before {
 			if err := all.apply(o, &before[i]); err != nil {
@@ -102,7 +102,7 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 		}
 		o.replayed = false
 	}
-	o := element.Value.(*order)
+	o := in(element)
 	if e.Seq <= o.state.Seq { // once more
 		return nil
 	}
@@ -143,16 +143,16 @@ func (all *orders) begin(partition int32, first *events.Event) *list.Element {
 	if first.Parent != "" {
 		attributes = append(attributes, spans.Parent.String(first.Parent))
 	}
-	o.begin(all.tracer, ctx, "order "+first.Workflow, o.of.Root(), first, trace.SpanKindConsumer, attributes)
+	o.begin(ctx, all.tracer, "order "+first.Workflow, o.of.Root(), first, trace.SpanKindConsumer, attributes)
 	element := all.recent.PushFront(o)
 	all.byID[first.Order] = element
 	return element
 }
 
 // begin has the spans of attempts be within another from now on.
-func (o *order) begin(tracer trace.Tracer, parent context.Context, name string, id trace.SpanID, e *events.Event, kind trace.SpanKind, attributes []attribute.KeyValue) {
+func (o *order) begin(parent context.Context, tracer trace.Tracer, name string, id trace.SpanID, e *events.Event, kind trace.SpanKind, attributes []attribute.KeyValue) {
 	_, o.root = tracer.Start(giving(parent, o.of.Trace, id), strings.TrimSpace(name), trace.WithTimestamp(e.At), trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
-	o.within = trace.ContextWithSpanContext(context.Background(), o.root.SpanContext())
+	o.within = o.root.SpanContext()
 }
 
 // attributes are those of all spans of an order.
@@ -164,21 +164,24 @@ func (o *order) attributes(e *events.Event) []attribute.KeyValue {
 // apply folds the next event of an order, begins the spans that begin with it, and ends those that end.
 func (all *orders) apply(o *order, event *events.Event) error {
 	e := *event
-	// Payloads are nobody's business here, and would take memory.
+	// What spans do not say would take memory, as much as whoever wrote it likes.
 	e.Input, e.Output, e.Data = nil, nil, nil
+	e.Reason, e.Labels, e.Pinned, e.Submitters, e.Errors = "", nil, nil, nil, nil
 	if e.Raw != nil {
 		e.Raw = new(events.Raw)
+	}
+	if e.Error != nil {
+		e.Error = &events.Error{Code: e.Error.Code}
 	}
 	was := o.state.State.Final()
 	if err := o.state.Apply(&e); err != nil {
 		return err
 	}
 	if was && !o.state.State.Final() { // the order of a parent that is undone
-		o.begin(all.tracer, trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: o.of.Trace, SpanID: o.of.Root(), TraceFlags: o.root.SpanContext().TraceFlags(),
-		})), "undo order "+o.state.Workflow, o.of.Undo(e.Seq), &e, trace.SpanKindInternal, o.attributes(&e))
+		first := trace.NewSpanContext(trace.SpanContextConfig{TraceID: o.of.Trace, SpanID: o.of.Root(), TraceFlags: o.within.TraceFlags()})
+		o.begin(trace.ContextWithSpanContext(context.Background(), first), all.tracer, "undo order "+o.state.Workflow, o.of.Undo(e.Seq), &e, trace.SpanKindInternal, o.attributes(&e))
 	}
-	if !o.root.SpanContext().IsSampled() {
+	if !o.within.IsSampled() {
 		return nil // it is folded all the same: so it is known until it ends
 	}
 	touched := false
@@ -258,7 +261,7 @@ func (all *orders) start(o *order, key work, s *projections.Step, number int, e 
 		sent(all.topics.Internal)
 		attributes = append(attributes, spans.Child.String(e.Child))
 	}
-	ctx := giving(o.within, o.of.Trace, o.of.Attempt(key.step, key.undo, number))
+	ctx := giving(trace.ContextWithSpanContext(context.Background(), o.within), o.of.Trace, o.of.Attempt(key.step, key.undo, number))
 	_, span := all.tracer.Start(ctx, name, trace.WithTimestamp(e.At), trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
 	return &attempt{number, span}
 }
@@ -309,8 +312,8 @@ func fault(span trace.Span, err *events.Error, otherwise string) {
 // bound keeps what all open orders take within bounds: those of which nothing was heard for longest go.
 func (all *orders) bound(o *order) {
 	all.has -= o.size
-	// As measured, of orders of three steps and of thirty.
-	o.size = 3<<10 + 1<<10*len(o.state.Steps) + 2<<10*len(o.attempts)
+	// As measured, of orders of three steps and of thirty, and not less.
+	o.size = 3<<10 + 640*len(o.state.Steps) + 2<<10*len(o.attempts)
 	for i := range o.state.Steps {
 		if each := o.state.Steps[i].Each; each != nil {
 			o.size += 32 * each.Count
@@ -322,8 +325,12 @@ func (all *orders) bound(o *order) {
 	}
 }
 
+// in is the order that the list has there: it has nothing else.
+func in(element *list.Element) *order { return element.Value.(*order) } //nolint:forcetypeassert // see above
+
 func (all *orders) drop(element *list.Element) {
-	o := all.recent.Remove(element).(*order)
+	all.recent.Remove(element)
+	o := in(element)
 	all.has -= o.size
 	delete(all.byID, o.id)
 }
@@ -332,7 +339,7 @@ func (all *orders) drop(element *list.Element) {
 func (all *orders) forget(partition int32) {
 	for element := all.recent.Front(); element != nil; {
 		next := element.Next()
-		if element.Value.(*order).partition == partition {
+		if in(element).partition == partition {
 			all.drop(element)
 		}
 		element = next

@@ -145,18 +145,24 @@ func (w *traced) called() {
 	}
 }
 
-// ended waits until the order is, and the collector has as many spans of it.
-func (w *traced) ended(id string, state projections.State, spans int) []collector.Span {
+// ended waits until the order is Processed, and the collector has as many spans of it.
+func (w *traced) ended(id string, spans int) []collector.Span {
 	w.Helper()
-	w.serve.until(id+" has ended", func() error {
+	w.processed(id)
+	w.spans(id, spans)
+	return w.collector.Spans(id)
+}
+
+// processed waits until the order is.
+func (w *traced) processed(id string) {
+	w.Helper()
+	w.serve.until(id+" is Processed", func() error {
 		o, err := w.serve.client.Order(w.Context(), id)
-		if err == nil && o.ProcessState != state {
+		if err == nil && o.ProcessState != projections.Processed {
 			err = fmt.Errorf("it is %s", o.ProcessState)
 		}
 		return err
 	})
-	w.spans(id, spans)
-	return w.collector.Spans(id)
 }
 
 func (w *traced) spans(id string, n int) {
@@ -201,7 +207,7 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 		// What has ended is there before the order has.
 		w.spans(c.id, 3)
 		w.answer <- struct{}{}
-		spans := w.ended(c.id, projections.Processed, 7)
+		spans := w.ended(c.id, 7)
 		want := []string{
 			"booking/process book in waybill/book, CONSUMER",
 			"payment/POST in payment/process charge, CLIENT",
@@ -236,7 +242,7 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 	w.submit("o-4", tracedCaller)
 	w.called()
 	w.answer <- struct{}{}
-	w.ended("o-4", projections.Processed, 7)
+	w.ended("o-4", 7)
 	if spans := w.collector.Spans("o-3"); len(spans) > 0 {
 		t.Errorf("there are spans of an order of which its caller wants none: %+v", spans)
 	}
@@ -259,7 +265,7 @@ func TestNoSpanIsLostToAKill(t *testing.T) {
 	w.serve.kill()
 	w.answer <- struct{}{}
 	w.serve.again()
-	w.ended("o-1", projections.Processed, 7)
+	w.ended("o-1", 7)
 
 	// What happens while the collector takes nothing is made anew from the journal.
 	w.collector.Refuse(http.StatusServiceUnavailable)
@@ -273,17 +279,11 @@ func TestNoSpanIsLostToAKill(t *testing.T) {
 		return nil
 	})
 	w.answer <- struct{}{}
-	w.serve.until("o-2 has ended", func() error {
-		o, err := w.serve.client.Order(w.Context(), "o-2")
-		if err == nil && o.ProcessState != projections.Processed {
-			err = fmt.Errorf("it is %s", o.ProcessState)
-		}
-		return err
-	})
+	w.processed("o-2")
 	w.serve.kill()
 	w.collector.Refuse(http.StatusOK)
 	w.serve.again()
-	spans := w.ended("o-2", projections.Processed, 7)
+	spans := w.ended("o-2", 7)
 	root := slices.IndexFunc(spans, func(s collector.Span) bool { return s.Name == "order traced" })
 	for _, s := range spans {
 		if s.Trace != spans[root].Trace || s.Service == "waybill" && s.Name != "order traced" && s.Parent != spans[root].ID {
@@ -300,13 +300,7 @@ func TestACollectorThatNeverAnswers(t *testing.T) {
 		w.submit(id, "")
 		w.called()
 		w.answer <- struct{}{}
-		w.serve.until(id+" has ended", func() error {
-			o, err := w.serve.client.Order(w.Context(), id)
-			if err == nil && o.ProcessState != projections.Processed {
-				err = fmt.Errorf("it is %s", o.ProcessState)
-			}
-			return err
-		})
+		w.processed(id)
 	}
 	w.serve.until("the collector is tried again", func() error {
 		if n := w.collector.Hung(); n < 4 {
