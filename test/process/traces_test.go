@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -45,6 +46,14 @@ steps:
   - {name: charge, agent: payment, do: charge, exhausted: compensate}
 `
 
+const tracedFamily = `workflow: family
+version: 1
+steps:
+  - {name: one, order: {workflow: traced}}
+  - name: all
+    each: {items: "['a', 'b']", order: {workflow: traced}}
+`
+
 const tracedAgent = `agent: payment
 operations:
   charge:
@@ -62,11 +71,13 @@ func newTraced(t *testing.T) *traced {
 	w.createTopicsOf(2)
 	w.serve = w.cluster.serve("one")
 	w.serve.ready(w.serve.client)
-	file := filepath.Join(t.TempDir(), "traced.yaml")
-	if err := os.WriteFile(file, []byte(tracedWorkflow), 0o600); err != nil {
-		t.Fatal(err)
+	for _, workflow := range []string{tracedWorkflow, tracedFamily} {
+		file := filepath.Join(t.TempDir(), "workflow.yaml")
+		if err := os.WriteFile(file, []byte(workflow), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		waybill(t, "workflow", "register", file, "--server", w.serve.http)
 	}
-	waybill(t, "workflow", "register", file, "--server", w.serve.http)
 
 	service := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
@@ -85,7 +96,7 @@ func newTraced(t *testing.T) *traced {
 		fmt.Fprint(rw, `{"charged":1}`)
 	}))
 	t.Cleanup(service.Close)
-	file = filepath.Join(t.TempDir(), "payment.yaml")
+	file := filepath.Join(t.TempDir(), "payment.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, tracedAgent, service.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +128,12 @@ func newTraced(t *testing.T) *traced {
 // submit submits an order in the name of a caller's span, which may be none.
 func (w *traced) submit(id, traceparent string) {
 	w.Helper()
-	r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, "http://"+w.serve.http+"/api/v1/orders", strings.NewReader(fmt.Sprintf(`{"id":%q,"workflow":"traced"}`, id)))
+	w.submitTo("traced", id, traceparent)
+}
+
+func (w *traced) submitTo(workflow, id, traceparent string) {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, "http://"+w.serve.http+"/api/v1/orders", strings.NewReader(fmt.Sprintf(`{"id":%q,"workflow":%q}`, id, workflow)))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -245,6 +261,38 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 	w.ended("o-4", 7)
 	if spans := w.collector.Spans("o-3"); len(spans) > 0 {
 		t.Errorf("there are spans of an order of which its caller wants none: %+v", spans)
+	}
+}
+
+// Orders that do steps of another, and items, are of its trace, within its attempts.
+func TestAFamilyIsOneTrace(t *testing.T) {
+	w := newTraced(t)
+	w.submitTo("family", "o-1", "")
+	for range 3 {
+		w.answer <- struct{}{}
+	}
+	family := w.ended("o-1", 3)
+	if got := tree(family); !slices.Equal(got, []string{
+		"waybill/all in waybill/order family, INTERNAL", "waybill/one in waybill/order family, PRODUCER", "waybill/order family in , CONSUMER",
+	}) {
+		t.Fatalf("%q", got)
+	}
+	children := make(map[string]string) // the names of the steps within which they are
+	for _, id := range []string{"@o-1/one", "@o-1/all:i0", "@o-1/all:i1"} {
+		w.spans(id, 7)
+		for _, s := range w.collector.Spans(id) {
+			if s.Trace != family[0].Trace {
+				t.Errorf("%s is in the trace %s: %+v", id, s.Trace, s)
+			}
+			for _, step := range family {
+				if s.Name == "order traced" && s.Parent == step.ID {
+					children[id] = step.Name
+				}
+			}
+		}
+	}
+	if want := map[string]string{"@o-1/one": "one", "@o-1/all:i0": "all", "@o-1/all:i1": "all"}; !maps.Equal(children, want) {
+		t.Errorf("children are within %v", children)
 	}
 }
 
