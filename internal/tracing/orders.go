@@ -45,7 +45,7 @@ type order struct {
 	of        spans.Order
 	root      trace.Span // of one that is not sampled it records nothing
 	within    trace.SpanContext
-	attempts  map[work]*attempt
+	attempts  map[work]trace.Span
 	size      int
 	// replayed says that what happens to it happened before, and is not told again.
 	replayed bool
@@ -55,11 +55,6 @@ type order struct {
 type work struct {
 	step string
 	undo bool
-}
-
-type attempt struct {
-	number int
-	span   trace.Span
 }
 
 func newOrders(topics *events.Topics, setup *Setup, most int) *orders {
@@ -133,7 +128,7 @@ var tells = map[events.Type]bool{
 
 // begin opens an order by its first event, which is not applied yet.
 func (all *orders) begin(partition int32, first *events.Event) *list.Element {
-	o := &order{id: first.Order, partition: partition, state: &projections.Order{}, of: spans.Of(first.Order, first.At, first.Traceparent), attempts: make(map[work]*attempt)}
+	o := &order{id: first.Order, partition: partition, state: &projections.Order{}, of: spans.Of(first.Order, first.At, first.Traceparent), attempts: make(map[work]trace.Span)}
 	ctx := context.Background()
 	if o.of.Parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, o.of.Parent)
@@ -222,21 +217,20 @@ var (
 func (all *orders) sync(o *order, key work, s *projections.Step, w *projections.Work, e *events.Event) bool {
 	runs := w.State == projections.Running || w.State.Idle()
 	a := o.attempts[key]
-	ends := a != nil && (!runs || a.number != w.Attempt)
-	if ends {
+	switch {
+	case a != nil && !runs:
 		o.finish(a, w.State, e)
 		delete(o.attempts, key)
-		a = nil
-	}
-	if a == nil && runs {
+	case a == nil && runs:
 		o.attempts[key] = all.start(o, key, s, w.Attempt, e)
-		return true
+	default:
+		return false
 	}
-	return ends
+	return true
 }
 
 // start begins the span of an attempt.
-func (all *orders) start(o *order, key work, s *projections.Step, number int, e *events.Event) *attempt {
+func (all *orders) start(o *order, key work, s *projections.Step, number int, e *events.Event) trace.Span {
 	name := s.Name
 	attributes := append(o.attributes(e), spans.Step.String(s.Name), spans.Attempt.Int(number))
 	if key.undo {
@@ -263,7 +257,7 @@ func (all *orders) start(o *order, key work, s *projections.Step, number int, e 
 	}
 	ctx := giving(trace.ContextWithSpanContext(context.Background(), o.within), o.of.Trace, o.of.Attempt(key.step, key.undo, number))
 	_, span := all.tracer.Start(ctx, name, trace.WithTimestamp(e.At), trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
-	return &attempt{number, span}
+	return span
 }
 
 // kinds are what a step is of which an attempt begins.
@@ -274,17 +268,17 @@ var kinds = map[events.Type]string{
 }
 
 // finish ends the span of an attempt.
-func (o *order) finish(a *attempt, state projections.StepState, e *events.Event) {
+func (o *order) finish(span trace.Span, state projections.StepState, e *events.Event) {
 	if o.replayed {
 		return // it was told, or is from before anybody did
 	}
 	if state != "" {
-		a.span.SetAttributes(spans.StepState.String(string(state)))
+		span.SetAttributes(spans.StepState.String(string(state)))
 	}
 	if state == projections.Failed || state == projections.Expired {
-		fault(a.span, e.Error, string(state))
+		fault(span, e.Error, string(state))
 	}
-	a.span.End(trace.WithTimestamp(e.At))
+	span.End(trace.WithTimestamp(e.At))
 }
 
 // end ends the span of the order.

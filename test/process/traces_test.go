@@ -252,6 +252,24 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 			}
 		}
 	}
+	w.submit("declined", tracedCaller)
+	w.called()
+	w.answer <- struct{}{}
+	w.spans("declined", 9)
+	want := []string{
+		"booking/process book in waybill/book, CONSUMER",
+		"booking/process cancel in waybill/undo book, CONSUMER",
+		"payment/POST in payment/process charge, CLIENT, http-403",
+		"payment/process charge in waybill/charge, CONSUMER, http-403",
+		"waybill/book in waybill/order traced, PRODUCER",
+		"waybill/charge in waybill/order traced, PRODUCER, http-403",
+		"waybill/nap in waybill/order traced, INTERNAL",
+		"waybill/order traced in b7ad6b7169203331, CONSUMER, compensated",
+		"waybill/undo book in waybill/order traced, PRODUCER",
+	}
+	if got := tree(w.collector.Spans("declined")); !slices.Equal(got, want) {
+		t.Errorf("one that is undone:\n%s\ninstead of\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 	w.submit("o-3", strings.TrimSuffix(tracedCaller, "1")+"0")
 	w.called()
 	w.answer <- struct{}{}
@@ -278,7 +296,7 @@ func TestAFamilyIsOneTrace(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	children := make(map[string]string) // the names of the steps within which they are
-	for _, id := range []string{"@o-1/one", "@o-1/all:i0", "@o-1/all:i1"} {
+	for _, id := range []string{"@o-1/one", "@o-1/all:i1", "@o-1/all:i2"} {
 		w.spans(id, 7)
 		for _, s := range w.collector.Spans(id) {
 			if s.Trace != family[0].Trace {
@@ -291,7 +309,7 @@ func TestAFamilyIsOneTrace(t *testing.T) {
 			}
 		}
 	}
-	if want := map[string]string{"@o-1/one": "one", "@o-1/all:i0": "all", "@o-1/all:i1": "all"}; !maps.Equal(children, want) {
+	if want := map[string]string{"@o-1/one": "one", "@o-1/all:i1": "all", "@o-1/all:i2": "all"}; !maps.Equal(children, want) {
 		t.Errorf("children are within %v", children)
 	}
 }
