@@ -368,11 +368,12 @@ func giving(ctx context.Context, id trace.TraceID, span trace.SpanID) context.Co
 
 // NewIDs implements [sdk.IDGenerator].
 func (given) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	g := ctx.Value(givenKey{}).(ids)
+	g, _ := ctx.Value(givenKey{}).(ids) // which is always there
 	return g.trace, g.span
 }
 
 // NewSpanID implements [sdk.IDGenerator].
-func (given) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	return ctx.Value(givenKey{}).(ids).span
+func (g given) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	_, span := g.NewIDs(ctx)
+	return span
 }
