@@ -10,12 +10,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
+
+	"github.com/waybill-dev/waybill/internal/tracing"
 )
 
 // lastPush is how long the last metrics may take to be taken when the program ends.
@@ -29,7 +30,7 @@ func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.L
 	if endpoint == "" || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_METRICS_EXPORTER") == "none" {
 		return func() {}, nil
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("OpenTelemetry", "error", err) }))
+	tracing.Complain(log)
 	var exporter metric.Exporter
 	var err error
 	switch protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol {
@@ -38,7 +39,7 @@ func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.L
 	case "grpc":
 		exporter, err = otlpmetricgrpc.New(ctx)
 	default:
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL %q: use http/protobuf or grpc", protocol)
+		return nil, usageError{fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q: use http/protobuf or grpc", protocol)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("push metrics to %s, as OTEL_EXPORTER_OTLP_ENDPOINT says: %w", endpoint, err)

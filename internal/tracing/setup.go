@@ -118,6 +118,11 @@ func (s *Setup) Sampled() spans.Sampler {
 	}
 }
 
+// Complain has the log say what OpenTelemetry's exporters of this process could not send. There is one such place in a process.
+func Complain(log *slog.Logger) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans or metrics were not sent", "error", err) }))
+}
+
 // Provider returns a tracer provider for spans that begin and end in this process, such as those of an agent, and what
 // ends it within a moment. While the collector takes nothing, the oldest of them are lost, and the log says that it takes
 // nothing. Of nil there is no provider.
@@ -125,7 +130,7 @@ func (s *Setup) Provider(log *slog.Logger) (trace.TracerProvider, func()) {
 	if s == nil {
 		return nil, func() {}
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are lost", "error", err) }))
+	Complain(log)
 	p := sdk.NewTracerProvider(sdk.WithBatcher(s.exporter), sdk.WithSampler(s.sampler), sdk.WithResource(s.resource))
 	return p, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
