@@ -69,7 +69,7 @@ type Bulk struct {
 
 	Matched int  `json:"matched" doc:"How many orders it is about. Orders that came under the filter later are not among them"`
 	More    bool `json:"more" doc:"There are more under the filter than one act takes: prepare another once this one is done"`
-	Done    int  `json:"done"`
+	Done    int  `json:"done" doc:"Of an act whose process was killed at least so many: the record is a second behind, and the history of each order is not"`
 	Left    int  `json:"left" doc:"To which nothing was done, because when their turn came they were no longer under the filter, or had changed since while in Error, or are gone"`
 	Failed  int  `json:"failed"`
 	Newer   *int `json:"newer" doc:"How many orders are under the filter once it has ended that it was not about, at most 10000; null before"`
