@@ -287,9 +287,23 @@ func (b *Books) Count(order string, wanted func(*events.Event) bool) int {
 	return n
 }
 
-// Commands says how often an order's history names a command.
+// Commands says how often a command was acted on: how often the order's history names it, and once where it does not and
+// the order has refused so many, a hundred, that it leaves most out.
 func (b *Books) Commands(order, id string) int {
-	return b.Count(order, func(e *events.Event) bool { return e.Command == id })
+	n, refused := 0, 0
+	for i := range b.Histories[order] {
+		e := &b.Histories[order][i]
+		if e.Command == id {
+			n++
+		}
+		if e.Type == events.CommandRefused {
+			refused = max(refused, e.Count)
+		}
+	}
+	if n == 0 && refused >= 100 {
+		return 1
+	}
+	return n
 }
 
 // Statuses are the words that the caller heard, in order.
