@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -137,10 +138,13 @@ func serverOf(flags *pflag.FlagSet) *serverFlags {
 	}
 }
 
-// described is what can be completed, with what is said of it. What a shell could take for something
-// else is left out.
+// harmless is a name that no shell takes for more than a word. What shells are offered some insert as it
+// is, and some evaluate.
+var harmless = regexp.MustCompile(`^[A-Za-z0-9._:@/+=,][A-Za-z0-9._:@/+=,-]*$`)
+
+// described is what can be completed, with what is said of it. Names that are not harmless are left out.
 func described(all []cobra.Completion, name, format string, args ...any) []cobra.Completion {
-	if name == "" || words.Clean(name) != name {
+	if !harmless.MatchString(name) {
 		return all
 	}
 	return append(all, cobra.CompletionWithDesc(name, words.Clean(fmt.Sprintf(format, args...))))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -328,11 +329,25 @@ func yamlOf(d *jsontext.Decoder) (*yaml.Node, error) {
 		_, err = d.ReadToken()
 	case '"':
 		node.Kind, node.Tag, node.Value = yaml.ScalarNode, "!!str", token.String()
-		if node.Value == "<<" || words.Clean(node.Value) != node.Value { // << merges without quotes, and line breaks are read in several ways
+		if !unquoted.MatchString(node.Value) || quoted.MatchString(node.Value) {
 			node.Style = yaml.DoubleQuotedStyle
+		}
+	case '0':
+		node.Kind, node.Value = yaml.ScalarNode, token.String()
+		if parts := exponent.FindStringSubmatch(node.Value); parts != nil {
+			node.Value = parts[1] + cmp.Or(parts[2], ".0") + "e" + cmp.Or(parts[3], "+") + parts[4]
 		}
 	default:
 		node.Kind, node.Value = yaml.ScalarNode, token.String()
 	}
 	return node, err
 }
+
+var (
+	// unquoted is text that needs no quotes in YAML, whatever its version, but for what is quoted.
+	unquoted = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_./@ -]*[A-Za-z0-9_./@-])?$`)
+	// quoted are the words that YAML 1.1 or 1.2 reads as something else than text.
+	quoted = regexp.MustCompile(`^(?i:y|n|yes|no|on|off|true|false|null)$`)
+	// exponent is a number of JSON that YAML 1.1 knows with a fraction and the exponent's sign alone.
+	exponent = regexp.MustCompile(`^(-?[0-9]+)(\.[0-9]+)?[eE]([+-]?)([0-9]+)$`)
+)

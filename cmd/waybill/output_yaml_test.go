@@ -57,3 +57,21 @@ func TestYAMLSaysWhatJSONSays(t *testing.T) {
 		}
 	})
 }
+
+// What readers of YAML 1.1 take for something else stands in quotes, keys too, and numbers are written so that
+// they read numbers.
+func TestYAMLForOldReaders(t *testing.T) {
+	for text, want := range map[string]string{
+		`"yes"`: `"yes"`, `"No"`: `"No"`, `"y"`: `"y"`, `"OFF"`: `"OFF"`, `"on"`: `"on"`, `"12:30:45"`: `"12:30:45"`, `"1:20"`: `"1:20"`, `"="`: `"="`,
+		`"<<"`: `"<<"`, `"1e5"`: `"1e5"`, `"0x1f"`: `"0x1f"`, `"0o7"`: `"0o7"`, `"1_000"`: `"1_000"`, `".5"`: `".5"`, `".inf"`: `".inf"`, `"+1"`: `"+1"`,
+		`"2030-01-02"`: `"2030-01-02"`, `"~"`: `"~"`, `"null"`: `"null"`, `"TRUE"`: `"TRUE"`, `""`: `""`, `"a: b"`: `"a: b"`, `"a "`: `"a "`, `"a\n"`: `"a\n"`,
+		`"o-1"`: `o-1`, `"not yet"`: `not yet`, `"Error"`: `Error`, `"nothing"`: `nothing`,
+		`1e5`: `1.0e+5`, `1E+2`: `1.0e+2`, `-1.5e-7`: `-1.5e-7`, `2E3`: `2.0e+3`, `17`: `17`, `-0.5`: `-0.5`,
+		`{"yes":"no","1:20":1,"=":1,"id":true}`: "\"yes\": \"no\"\n\"1:20\": 1\n\"=\": 1\nid: true",
+	} {
+		var b bytes.Buffer
+		if err := printYAML(&b, []byte(text)); err != nil || b.String() != want+"\n" {
+			t.Errorf("%s is %s %v", text, &b, err)
+		}
+	}
+}
