@@ -45,7 +45,7 @@ var exitCodes = []struct {
 
 func newExitCodes() *cobra.Command {
 	var b strings.Builder
-	b.WriteString("What the exit code of a command says. `waybill health` knows 0 and 1 alone, as those\nwant it who ask for the health of containers.\n\n")
+	b.WriteString("What the exit code of a command says. `waybill health` answers with 0 or 1, as those\nwant it who ask for the health of containers, and with 2 if it was called in a wrong way.\n\n")
 	for _, c := range exitCodes {
 		fmt.Fprintf(&b, "  %3d  %s\n", c.code, c.says)
 	}

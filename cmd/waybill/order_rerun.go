@@ -29,8 +29,9 @@ rerunOf which order that is. All its steps run, under idempotency keys of its ow
 those that the other has done: what was not undone is done twice. An order in Error has
 not ended: resubmit it, and what was done is kept.
 
-Asking again under the same --id runs nothing twice. With --wait it follows the new order
-as submit does.`,
+Asking again under the same --id runs nothing twice. A call that is to be repeated needs
+a time as its --deadline: +2h is another one each time. With --wait it follows the new
+order as submit does.`,
 		Example: `  waybill order rerun o-1
   waybill order rerun o-1 --id o-1-again --input '{"card":"4711"}' --wait
   waybill order rerun o-1 --version 3`,

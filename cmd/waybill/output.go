@@ -105,7 +105,7 @@ func (o *output) print(cmd *cobra.Command, value any, table func(row func(cells 
 	case o.format.value == asJSON:
 		return printJSON(cmd.OutOrStdout(), value, jsontext.WithIndent("  "))
 	}
-	return o.printData(cmd.OutOrStdout(), value)
+	return o.printData(cmd, value)
 }
 
 // printNext prints value as one of several that follow each other: JSON on a line of its own,
@@ -120,11 +120,12 @@ func (o *output) printNext(cmd *cobra.Command, value any) error {
 			return err
 		}
 	}
-	return o.printData(w, value)
+	return o.printData(cmd, value)
 }
 
 // printData prints value as YAML, as its names, or what the expression selects of it.
-func (o *output) printData(w io.Writer, value any) error {
+func (o *output) printData(cmd *cobra.Command, value any) error {
+	w := cmd.OutOrStdout()
 	text, err := encodeJSON(value)
 	if err != nil {
 		return err
@@ -134,8 +135,16 @@ func (o *output) printData(w io.Writer, value any) error {
 	}
 	if o.path == nil {
 		names, err := o.namesOf(value)
+		out := 0
 		for _, name := range names {
+			if words.Clean(name) != name { // written otherwise it would be the id of something else
+				out++
+				continue
+			}
 			fmt.Fprintln(w, name)
+		}
+		if out > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s left out, with characters that cannot be printed, such as line breaks: see -o json.\n", words.Several(out, "id is", "ids are"))
 		}
 		return err
 	}
@@ -144,19 +153,19 @@ func (o *output) printData(w io.Writer, value any) error {
 		return err
 	}
 	for _, node := range o.path.Select(document) {
-		line, err := nodeLine(node)
+		text, err := nodeText(node)
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
+		if _, err := fmt.Fprintln(w, words.Clean(text)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// namesOf are the ids that stand in what a command prints, each on one line.
-func (o *output) namesOf(value any) (lines []string, _ error) {
+// namesOf are the ids that stand in what a command prints, as they are.
+func (o *output) namesOf(value any) (all []string, _ error) {
 	text, err := encodeJSON(value)
 	if err != nil {
 		return nil, err
@@ -167,14 +176,14 @@ func (o *output) namesOf(value any) (lines []string, _ error) {
 	}
 	for _, names := range o.names {
 		for _, node := range namesIn(document, names) {
-			line, err := nodeLine(node)
+			name, err := nodeText(node)
 			if err != nil {
 				return nil, err
 			}
-			lines = append(lines, line)
+			all = append(all, name)
 		}
 	}
-	return lines, nil
+	return all, nil
 }
 
 // decodeJSON reads JSON of which numbers stay as they are written.
@@ -208,20 +217,18 @@ func namesIn(document any, names string) (found []any) {
 
 var member = regexp.MustCompile(`[a-zA-Z]+`)
 
-// nodeLine is a part of a document on one line: text without quotes, and harmless for a
-// terminal and for whoever reads lines.
-func nodeLine(node any) (string, error) {
-	text, is := node.(string)
-	if !is {
-		var b bytes.Buffer
-		encoder := stdjson.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(node); err != nil {
-			return "", fmt.Errorf("write JSON: %w", err)
-		}
-		text = strings.TrimSuffix(b.String(), "\n")
+// nodeText is a part of a document: text without quotes, all else as JSON on one line.
+func nodeText(node any) (string, error) {
+	if text, is := node.(string); is {
+		return text, nil
 	}
-	return words.Clean(text), nil
+	var b bytes.Buffer
+	encoder := stdjson.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(node); err != nil {
+		return "", fmt.Errorf("write JSON: %w", err)
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
 // underRow begins what stands under a row in a line of its own, whatever columns there are.

@@ -33,7 +33,8 @@ final or waits for an operator, prints it, and exits with 0 only if it was
 Processed, with 7 if not, and with 8 if --timeout has passed before.
 
 Submitting the same again under its id changes nothing, so a call that failed can
-be repeated with the same --id. An id that is another submission's is an error.`,
+be repeated with the same --id. An id that is another submission's is an error. A call
+that is to be repeated needs a time as its --deadline: +2h is another one each time.`,
 		Example: `  waybill submit order-fulfilment --input '{"customer":"c-7","total":42}' --wait
   waybill submit order-fulfilment@1 --id o-1 --input @order.json
   waybill submit order-fulfilment --label region=eu --label campaign=spring

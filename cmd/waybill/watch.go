@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -85,7 +84,7 @@ func addWatch(flags *pflag.FlagSet, until string) *bool {
 func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() ([]T, error), table func(row func(...any), all []T)) error {
 	v := newView(cmd, out)
 	var before map[string]bool
-	var names []string
+	var names []string // ids that were listed
 	return poll(cmd.Context(), ends, func() (bool, error) {
 		all, err := fetch()
 		if err != nil {
@@ -112,9 +111,13 @@ func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() 
 		if err != nil {
 			return false, err
 		}
+		listed := make(map[string]bool, len(are))
+		for _, name := range are {
+			listed[name] = true
+		}
 		for _, name := range names {
-			if !slices.Contains(are, name) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s is listed no more.\n", name)
+			if !listed[name] {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s is listed no more.\n", words.Clean(name))
 			}
 		}
 		names = are
