@@ -68,9 +68,14 @@ func (i *Instance) Approvals(ctx context.Context, after *projections.OpenPlace, 
 }
 
 // Showing returns an order with what its steps show that wait for people who decide, and without all
-// else of its payloads that is large. It fails with [projections.ErrNotFound].
+// else of its payloads that is large. It fails as [Instance.Order] does.
 func (i *Instance) Showing(id string) (*projections.Order, error) {
-	return i.store.Showing(i.Partition(id), id)
+	p, err := i.kept(id)
+	if err != nil {
+		return nil, err
+	}
+	o, err := i.store.Showing(p, id)
+	return o, i.tells(p, err)
 }
 
 // Decides says whether decisions that come by this instance can count: those of a caller whom it knows,

@@ -182,6 +182,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		fmt.Fprintln(d.out, "Stopping.")
 	}
+	instance.stop() // side by side: those who wait for an order are answered
 	return errors.Join(server.close(), examples.end())
 }
 

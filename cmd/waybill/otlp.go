@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/prometheus/client_golang/prometheus"
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
@@ -27,7 +30,7 @@ const lastPush = 5 * time.Second
 // the other side: what it does not take is said in the log.
 func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.Logger) (stop func(), _ error) {
 	endpoint := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
-	if endpoint == "" || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_METRICS_EXPORTER") == "none" {
+	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_METRICS_EXPORTER") == "none" {
 		return func() {}, nil
 	}
 	tracing.Complain(log)
@@ -45,7 +48,8 @@ func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.L
 		return nil, fmt.Errorf("push metrics to %s, as OTEL_EXPORTER_OTLP_ENDPOINT says: %w", endpoint, err)
 	}
 	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), // what follows counts more
-		resource.WithAttributes(attribute.String("service.name", "waybill"), attribute.String("service.version", programVersion().Version)),
+		resource.WithAttributes(attribute.String("service.name", "waybill"), attribute.String("service.version", programVersion().Version),
+			attribute.String("service.instance.id", uuid.NewString())), // several processes of a host are not one
 		resource.WithFromEnv())
 	if err != nil {
 		log.Warn("not all of OTEL_RESOURCE_ATTRIBUTES can be read", "error", err)

@@ -106,7 +106,7 @@ func approvalsOf(ctx context.Context, i *orchestrator.Instance, id string, in *a
 	}
 	o, err := i.Showing(id)
 	switch {
-	case errors.Is(err, projections.ErrNotFound), errors.Is(err, projections.ErrForgotten): // it has just gone
+	case errors.Is(err, projections.ErrNotFound), errors.Is(err, projections.ErrForgotten), errors.Is(err, orchestrator.ErrElsewhere): // it has just gone
 		return nil, 0, nil
 	case err != nil:
 		return nil, 0, err

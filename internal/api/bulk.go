@@ -52,7 +52,7 @@ const (
 // Bulk is the record of a bulk act.
 type Bulk struct {
 	ID      string          `json:"id" doc:"Also the id of the command that each order gets: its history has it"`
-	State   BulkState       `json:"state" enum:"prepared,running,done,stopped,cut-off" doc:"prepared: nothing was done, and it is forgotten in a quarter of an hour. stopped: by somebody, or because nothing could be done. cut-off: with its instance. Of what was not reached nothing was changed"`
+	State   BulkState       `json:"state" enum:"prepared,running,done,stopped,cut-off" doc:"prepared: nothing was done, and it is forgotten in a quarter of an hour. stopped: by somebody, or because nothing could be done. cut-off: with its instance"`
 	Reason  *string         `json:"reason" doc:"Why it was stopped or cut off"`
 	Command string          `json:"command"`
 	With    json.RawMessage `json:"with" doc:"What the command takes besides by and note"`
@@ -72,7 +72,7 @@ type Bulk struct {
 	Done    int  `json:"done" doc:"Of an act whose process was killed at least so many: the record is a second behind, and the history of each order is not"`
 	Left    int  `json:"left" doc:"To which nothing was done, because when their turn came they were no longer under the filter, or had changed since while in Error, or are gone"`
 	Failed  int  `json:"failed"`
-	Newer   *int `json:"newer" doc:"How many orders are under the filter once it has ended that it was not about, at most 10000; null before"`
+	Newer   *int `json:"newer" doc:"How many orders are under the filter once it has ended that it was not about, at most 10000; null before, and where there were more than one act takes"`
 
 	Failures []BulkFailure `json:"failures" nullable:"false" doc:"The first 100 that failed, and why"`
 }
@@ -304,6 +304,11 @@ func (s *Server) newBulk(ctx context.Context, r *BulkRequest) (*bulkAct, error) 
 	caller := callerOf(ctx)
 	filter := projections.Filter{State: cmp.Or(r.Filter.State, StateFor(r.Command)), Workflow: r.Filter.Workflow, Step: r.Filter.Step, Limit: 1000}
 	filter.Visible = visible(caller, identity.Operator)
+	switch r.Command { // [Fits] passes over those that have ended
+	case events.CommandLabel, events.CommandResume, events.CommandRelease, events.CommandResubmit:
+	default:
+		filter.Open = r.Filter.State == ""
+	}
 	if len(r.Filter.Where) > 0 {
 		if filter.Labels, err = labelsOf(r.Filter.Where); err != nil {
 			return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "body.filter.where"})
@@ -337,6 +342,9 @@ func (s *Server) bulkCommand(r *BulkRequest, by string) (c events.Command, _ err
 		if err := json.Unmarshal(r.With, &with); err != nil {
 			return c, huma.Error422UnprocessableEntity("with is no JSON object", &huma.ErrorDetail{Location: "body.with", Message: err.Error()})
 		}
+		if with == nil { // null says nothing
+			with = make(map[string]json.RawMessage)
+		}
 	}
 	for name, value := range map[string]string{"by": by, "note": r.Note} {
 		if _, twice := with[name]; twice {
@@ -367,14 +375,14 @@ func (s *Server) startBulk(ctx context.Context, in *bulkInput) (*struct{ Body Bu
 	if err != nil {
 		return nil, err
 	}
-	if caller := callerOf(ctx); caller.Subject != b.caller.Subject || caller.Method != b.caller.Method {
+	if !b.madeBy(callerOf(ctx)) && b.told().State == BulkPrepared {
 		return nil, huma.Error403Forbidden("who prepared a bulk act starts it, and nobody else: prepare one of your own")
 	}
 	u, why := s.borrow()
 	if why != nil {
 		return nil, huma.Error503ServiceUnavailable(fmt.Sprintf("not ready: %v; try again in a moment", why))
 	}
-	switch ctx, started := s.bulk.start(context.WithoutCancel(ctx), b); {
+	switch ctx, started := s.bulk.start(context.WithoutCancel(ctx), b, callerOf(ctx)); {
 	case started:
 		go func() {
 			defer u.by.Done()

@@ -45,7 +45,7 @@ const (
 )
 
 var (
-	errInstanceEnds = errors.New("its instance ended, or was restarted; the same act again takes what is left")
+	errInstanceEnds = errors.New("its instance ended, or was restarted. What was under way then may have been done: the history of each order has the act's id")
 	errBulkStopped  = errors.New("stopped")
 )
 
@@ -74,8 +74,14 @@ func (b *bulkAct) told() Bulk {
 
 // seenBy says whether an act is about nothing but what a caller has the role for.
 func (b *bulkAct) seenBy(c *identity.Caller, role identity.Role) bool {
-	own := b.caller != nil && b.caller.Subject == c.Subject && b.caller.Method == c.Method
-	return own || c.Everywhere(role) || b.record.Filter.Workflow != "" && c.May(role, b.record.Filter.Workflow)
+	return b.madeBy(c) || c.Everywhere(role) || b.record.Filter.Workflow != "" && c.May(role, b.record.Filter.Workflow)
+}
+
+// madeBy says whether a caller prepared the act. Nobody did once its instance was restarted.
+func (b *bulkAct) madeBy(c *identity.Caller) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.caller != nil && b.caller.Subject == c.Subject && b.caller.Method == c.Method
 }
 
 // page is a part of the orders.
@@ -144,12 +150,16 @@ func (s *Server) carryOut(ctx context.Context, u *used, b *bulkAct) {
 	stop := context.AfterFunc(u.alive, func() { b.stop(errInstanceEnds) })
 	defer stop()
 	defer b.stop(nil)
+	// What has begun ends as it would, unless the instance ends.
+	begun, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(u.alive, end)()
 	turns := make(chan int)
 	var workers sync.WaitGroup
 	for range bulkAtOnce {
 		workers.Go(func() {
 			for n := range turns {
-				s.bulkTurn(ctx, u.Instance, b, n)
+				s.bulkTurn(ctx, begun, u.Instance, b, n)
 			}
 		})
 	}
@@ -194,6 +204,9 @@ func (s *Server) carryOut(ctx context.Context, u *used, b *bulkAct) {
 
 // newer counts the orders under the filter that an act was not about, nil if that cannot be known.
 func (s *Server) newer(ctx context.Context, i *orchestrator.Instance, b *bulkAct) *int {
+	if b.record.More { // which of the others came later is not known
+		return nil
+	}
 	about := make(map[string]bool, len(b.orders))
 	for n := range b.orders {
 		about[b.orders[n].OrderID] = true
@@ -211,8 +224,8 @@ func (s *Server) newer(ctx context.Context, i *orchestrator.Instance, b *bulkAct
 }
 
 // bulkTurn acts on one order.
-func (s *Server) bulkTurn(ctx context.Context, i *orchestrator.Instance, b *bulkAct, n int) {
-	outcome, err := s.bulkOne(ctx, i, b, &b.orders[n])
+func (s *Server) bulkTurn(ctx, begun context.Context, i *orchestrator.Instance, b *bulkAct, n int) {
+	outcome, err := s.bulkOne(ctx, begun, i, b, &b.orders[n])
 	if ctx.Err() != nil && outcome == OutcomePending {
 		return // it was not known what became of it when the act was stopped
 	}
@@ -244,10 +257,12 @@ func unanswered(err error) bool {
 	return ok && problem.GetStatus() == http.StatusServiceUnavailable
 }
 
-// bulkOne has one order do the command, if it is still what was looked up.
-func (s *Server) bulkOne(ctx context.Context, i *orchestrator.Instance, b *bulkAct, found *BulkOrder) (BulkOutcome, error) {
+// bulkOne has one order do the command, if it is still what was looked up. It tries no more after ctx ends, and what it
+// has begun ends with begun.
+func (s *Server) bulkOne(ctx, begun context.Context, i *orchestrator.Instance, b *bulkAct, found *BulkOrder) (BulkOutcome, error) {
 	pause := time.NewTicker(bulkPause)
 	defer pause.Stop()
+	sent := false // a command, which may have been acted on
 	for try := 1; ; try++ {
 		o, err := i.Showing(found.OrderID)
 		switch {
@@ -255,13 +270,14 @@ func (s *Server) bulkOne(ctx context.Context, i *orchestrator.Instance, b *bulkA
 			return OutcomeLeft, nil
 		case err != nil:
 			err = s.orderError(found.OrderID, "look at order", err)
-		case try == 1 && !b.stands(i, o, found): // of later tries the first may have been acted on
+		case !sent && !b.stands(i, o, found):
 			return OutcomeLeft, nil
 		default:
 			c := b.command
-			if err = s.act(ctx, i, found.OrderID, &c, func() string { return o.Workflow }); err == nil {
+			if err = s.act(begun, i, found.OrderID, &c, func() string { return o.Workflow }); err == nil {
 				return OutcomeDone, nil
 			}
+			sent = sent || !strings.HasPrefix(err.Error(), notSent)
 		}
 		if !unanswered(err) || try == bulkTries {
 			return OutcomeFailed, err
@@ -280,7 +296,8 @@ func (b *bulkAct) stands(i *orchestrator.Instance, o *projections.Order, found *
 	if found.State == projections.Error && o.Seq != found.Seq {
 		return false
 	}
-	return b.filter.Selects(o) && b.caller.May(identity.Operator, o.Workflow) && b.means(i, o)
+	may := b.caller.May(identity.Operator, o.Workflow) && (len(b.filter.Labels) == 0 || b.caller.May(identity.PayloadReader, o.Workflow))
+	return may && b.filter.Selects(o) && b.means(i, o)
 }
 
 // bulkActs are those that an instance knows.
@@ -314,7 +331,7 @@ func openBulk(dir string, log *slog.Logger) *bulkActs {
 			continue
 		}
 		if b.record.State == BulkRunning {
-			b.record.State, b.record.Reason = BulkCutOff, text(errInstanceEnds.Error())
+			b.record.State, b.record.Reason = BulkCutOff, text(errInstanceEnds.Error()+"; the numbers are those of up to a second before")
 			a.save(b)
 		}
 		a.started = append(a.started, b)
@@ -356,8 +373,8 @@ func (a *bulkActs) find(id string, now time.Time) *bulkAct {
 	return nil
 }
 
-// start has an act that is prepared be carried out under the context, unless too many are. Only then it has started.
-func (a *bulkActs) start(ctx context.Context, b *bulkAct) (_ context.Context, started bool) {
+// start has an act that is prepared be carried out under the context, unless too many are, with what its caller may now. Only then it has started.
+func (a *bulkActs) start(ctx context.Context, b *bulkAct, caller *identity.Caller) (_ context.Context, started bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	running := 0
@@ -374,7 +391,7 @@ func (a *bulkActs) start(ctx context.Context, b *bulkAct) (_ context.Context, st
 	a.started = append(a.started, b)
 	b.mu.Lock()
 	ctx, b.stop = context.WithCancelCause(ctx)
-	b.record.State, b.record.StartedAt = BulkRunning, &Time{time.Now()}
+	b.record.State, b.record.StartedAt, b.caller = BulkRunning, &Time{time.Now()}, caller
 	b.mu.Unlock()
 	a.save(b)
 	a.makeRoom()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,6 +107,21 @@ func TestBulk(t *testing.T) {
 	if again, err := s.client.StartBulk(t.Context(), b.ID); err != nil || again.State != BulkDone || again.Done != 3 {
 		t.Errorf("again: %+v, %v", again, err)
 	}
+	s.with("of before", func(s *stage) { // the same, as an instance has it that was restarted
+		own := *s
+		own.server = New(Config{Bulk: dir})
+		listener := httptest.NewServer(own.server)
+		defer listener.Close()
+		own.url = listener.URL
+		own.server.Attach(s.instance)
+		defer own.server.Detach(errors.New("over"))
+		if status, _, answer := own.ask(request{method: "POST", path: "/api/v1/bulk/" + b.ID + "/start"}); status != 200 || !strings.Contains(answer, `"done":3`) {
+			s.Errorf("%d %s", status, answer)
+		}
+		if status, _, answer := own.ask(request{path: "/api/v1/bulk/" + b.ID + "/orders"}); status != http.StatusGone {
+			s.Errorf("its orders: %d %s", status, answer)
+		}
+	})
 	if all := openBulk(dir, slog.New(slog.DiscardHandler)).started; len(all) != 1 || all[0].record.Done != 3 || all[0].record.State != BulkDone || all[0].record.EndedAt == nil {
 		t.Errorf("kept: %+v", all)
 	}
@@ -158,6 +174,20 @@ func (s *stage) testBulkStopped() {
 	stopped := s.ended(b.ID)
 	if stopped.State != BulkStopped || stopped.Reason == nil || *stopped.Reason != "by an operator" || stopped.Done >= stopped.Matched || stopped.Failed != 0 {
 		s.Errorf("stopped: %+v", stopped)
+	}
+	// What had begun ended as it would, and is counted.
+	did := 0
+	page, err := s.client.BulkOrders(s.Context(), b.ID, 1000, 0)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, o := range page.Orders {
+		if slices.ContainsFunc(s.history(o.OrderID), func(e events.Event) bool { return e.Command == b.ID }) {
+			did++
+		}
+	}
+	if did != stopped.Done {
+		s.Errorf("%d orders have the command, and %d are said to be done", did, stopped.Done)
 	}
 	if after, err := s.client.StopBulk(s.Context(), b.ID); err != nil || *after.EndedAt != *stopped.EndedAt {
 		s.Errorf("stopped twice: %+v, %v", after, err)
@@ -216,6 +246,9 @@ func (s *stage) testBulkRefused() {
 		if status != 422 || !strings.Contains(answer, says) {
 			s.Errorf("%s: %d %s", body, status, answer)
 		}
+	}
+	if status, _, answer := s.ask(request{method: "POST", path: "/api/v1/bulk", body: `{"command":"cancel","with":null,"filter":{"state":"Error"}}`}); status != 201 {
+		s.Errorf("with null: %d %s", status, answer)
 	}
 	for range 2 * preparedBulk { // those that were prepared first are forgotten
 		s.prepare(&BulkRequest{Command: events.CommandCancel, Filter: BulkFilter{State: projections.Error}})

@@ -224,6 +224,9 @@ func hostOf(c huma.Context) string {
 	return host
 }
 
+// notSent begins what is said of a command that nobody will act on.
+const notSent = "no command was sent"
+
 // maxKey is the longest Idempotency-Key, in bytes: a longer one would be cut.
 const maxKey = 256
 
@@ -281,7 +284,7 @@ func (s *Server) act(ctx context.Context, i *orchestrator.Instance, id string, c
 		if _, _, none := i.Order(id); none != nil {
 			return s.commandError(id, c, none)
 		}
-		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err))))
+		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf(notSent+": %v; try again later", err))))
 	}
 	err = i.Command(bounded, id, c, actor(ctx, workflow))
 	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
