@@ -153,7 +153,8 @@ func (s *Server) carryOut(ctx context.Context, u *used, b *bulkAct) {
 	// What has begun ends as it would, unless the instance ends.
 	begun, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	defer context.AfterFunc(u.alive, end)()
+	detach := context.AfterFunc(u.alive, end)
+	defer detach()
 	turns := make(chan int)
 	var workers sync.WaitGroup
 	for range bulkAtOnce {
