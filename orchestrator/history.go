@@ -104,13 +104,13 @@ const MaxAsOf = 10_000
 // [Instance.History] does, and with [projections.ErrNotFound] for what is no order, or has no such event.
 func (i *Instance) AsOf(ctx context.Context, id string, seq uint64) (*projections.Order, time.Time, error) {
 	o, at := new(projections.Order), time.Time{}
+	o.In(events.KeysFormat)
 	for o.Seq < seq {
 		page, err := i.History(ctx, id, o.Seq, int(min(seq-o.Seq, MaxHistory)))
 		if err != nil {
 			return nil, at, err
 		}
 		for n := range page.Events {
-			o.In(events.KeysFormat)
 			if err := o.Apply(&page.Events[n]); err != nil {
 				return nil, at, fmt.Errorf("order %q, event %d: %w", id, page.Events[n].Seq, err)
 			}

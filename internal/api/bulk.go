@@ -310,11 +310,8 @@ func (s *Server) newBulk(ctx context.Context, r *BulkRequest) (*bulkAct, error) 
 		filter.Open = r.Filter.State == ""
 	}
 	if len(r.Filter.Where) > 0 {
-		if filter.Labels, err = labelsOf(r.Filter.Where); err != nil {
-			return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "body.filter.where"})
-		}
-		if !caller.Somewhere(identity.PayloadReader) || r.Filter.Workflow != "" && !caller.May(identity.PayloadReader, r.Filter.Workflow) {
-			return nil, huma.Error403Forbidden(forbidden(caller, identity.PayloadReader) + ", to find orders by where")
+		if filter.Labels, err = soughtLabels(caller, r.Filter.Workflow, r.Filter.Where, "body.filter.where"); err != nil {
+			return nil, err
 		}
 		filter.Visible = func(workflow string) bool {
 			return caller.May(identity.Operator, workflow) && caller.May(identity.PayloadReader, workflow)

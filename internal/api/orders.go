@@ -346,12 +346,8 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	caller := callerOf(ctx)
 	filter := projections.Filter{State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after, Visible: visible(caller, identity.Viewer)}
 	if len(in.Where) > 0 {
-		if filter.Labels, err = labelsOf(in.Where); err != nil {
-			return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "query.where"})
-		}
-		// Whoever may not read a payload must not be told whether a guess is right, either.
-		if in.Workflow != "" && !caller.May(identity.PayloadReader, in.Workflow) || !caller.Somewhere(identity.PayloadReader) {
-			return nil, huma.Error403Forbidden(forbidden(caller, identity.PayloadReader) + ", to find orders by where")
+		if filter.Labels, err = soughtLabels(caller, in.Workflow, in.Where, "query.where"); err != nil {
+			return nil, err
 		}
 		filter.Visible = visible(caller, identity.PayloadReader)
 	}
@@ -369,6 +365,19 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o, now)
 	}
 	return out, nil
+}
+
+// soughtLabels are those by which a caller wants to find orders of a workflow, or, with "", of any. Whoever may not read a
+// payload must not be told whether a guess is right, either.
+func soughtLabels(caller *identity.Caller, workflow string, where []string, location string) (map[string]string, error) {
+	labels, err := labelsOf(where)
+	if err != nil {
+		return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: location})
+	}
+	if workflow != "" && !caller.May(identity.PayloadReader, workflow) || !caller.Somewhere(identity.PayloadReader) {
+		return nil, huma.Error403Forbidden(forbidden(caller, identity.PayloadReader) + ", to find orders by where")
+	}
+	return labels, nil
 }
 
 // labelsOf reads NAME=VALUE, each name once. A value is what search would make of it, so that what a
