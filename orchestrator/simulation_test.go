@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,6 +162,7 @@ func TestSimulation(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("WAYBILL_HISTORIES")); err == nil {
 		histories = n
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a history is garbage once it is checked
 	count := newSimCounts()
 	var store *projections.Store
 	began := time.Now()
@@ -816,24 +818,21 @@ func (s *simulation) finish() {
 		if still > 3_000 || rounds > 20_000 {
 			s.Fatalf("not every order comes to an end")
 		}
+		all := s.orders(in)
 		left := s.serve()
-		left = s.agree() || left
-		left = s.retire() || left
+		left = s.agree(all) || left
+		left = s.retire(all) || left
 		left = s.open() || left
 		if !left {
-			left = s.pass()
+			left = s.pass(all)
 		}
 		if !left {
-			for _, l := range in.lanes {
-				for _, id := range s.submitted(l) {
-					o, err := l.state.Order(id)
-					must(s.T, err)
-					if o != nil && len(o.Signals) > 0 && !o.State.Final() && !s.told[id] {
-						left, s.told[id] = true, true
-						s.signal(id) // what was kept for a moment is over
-					}
-					left = o != nil && s.manage(o) || left
+			for _, o := range all {
+				if len(o.Signals) > 0 && !o.State.Final() && !s.told[o.ID] {
+					left, s.told[o.ID] = true, true
+					s.signal(o.ID) // what was kept for a moment is over
 				}
+				left = s.manage(o.Order) || left
 			}
 		}
 		if !left {
@@ -876,6 +875,29 @@ func (s *simulation) submitted(l *simLane) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
+// simOrder is an order, and what decides on it.
+type simOrder struct {
+	*projections.Order
+	lane *simLane
+}
+
+// orders are those that an instance has, as they stand: who looks twice at one looks before anything goes on.
+func (s *simulation) orders(in *simInstance) (all []simOrder) {
+	for _, l := range in.lanes {
+		if l.state == nil {
+			continue
+		}
+		for _, id := range s.submitted(l) {
+			o, err := l.state.Order(id)
+			must(s.T, err)
+			if o != nil {
+				all = append(all, simOrder{o, l})
+			}
+		}
+	}
+	return all
+}
+
 // simHomes are those of the keys under which signals are sent.
 var simHomes = func() (all []string) {
 	for _, signal := range []string{"go", "stop", "other"} {
@@ -889,7 +911,7 @@ var simHomes = func() (all []string) {
 // pass lets time go on to the next deadline. It says whether there is one. What stands still
 // although it is due waits for an agent, as the lane can tell: who was due when time passed last is
 // decided on by now, or has a place in a line.
-func (s *simulation) pass() bool {
+func (s *simulation) pass(all []simOrder) bool {
 	var first time.Time
 	in := s.instances[0]
 	now, overdue := s.now.Add(in.offset), make(map[string]bool)
@@ -906,33 +928,28 @@ func (s *simulation) pass() bool {
 				soon(o.Lapses())
 			}
 		}
-		for _, id := range s.submitted(l) {
-			o, err := l.state.Order(id)
-			must(s.T, err)
-			if o == nil {
+	}
+	for _, o := range all {
+		if o.Schedule != nil {
+			soon(o.Ticks())
+			continue
+		}
+		if o.Places != nil {
+			soon(o.Grants())
+			continue
+		}
+		soon(o.Overdue())
+		soon(o.Forgets())
+		for i := range o.Steps {
+			at, name := o.Attention(&o.Steps[i]), o.Steps[i].Name
+			soon(at)
+			_, waits := o.lane.lane.Before(o.ID, name)
+			if waits || at.IsZero() || at.After(now) || o.lane.lane.Unwell() != nil { // in doubt nothing is tried again
 				continue
 			}
-			if o.Schedule != nil {
-				soon(o.Ticks())
-				continue
-			}
-			if o.Places != nil {
-				soon(o.Grants())
-				continue
-			}
-			soon(o.Overdue())
-			soon(o.Forgets())
-			for i := range o.Steps {
-				at, name := o.Attention(&o.Steps[i]), o.Steps[i].Name
-				soon(at)
-				_, waits := l.lane.Before(id, name)
-				if waits || at.IsZero() || at.After(now) || l.lane.Unwell() != nil { // in doubt nothing is tried again
-					continue
-				}
-				what := fmt.Sprintf("step %s of order %s, due at %s,", name, id, at)
-				if overdue[what] = true; s.overdue[what] {
-					s.Fatalf("%s has not been decided on, and waits for no agent", what)
-				}
+			what := fmt.Sprintf("step %s of order %s, due at %s,", name, o.ID, at)
+			if overdue[what] = true; s.overdue[what] {
+				s.Fatalf("%s has not been decided on, and waits for no agent", what)
 			}
 		}
 	}

@@ -251,23 +251,19 @@ func (s *simulation) decide(id, step string) {
 }
 
 // agree has people decide what they are asked in the end, or leave it to the timeout. It says whether anybody did.
-func (s *simulation) agree() (found bool) {
-	for _, l := range s.instances[0].lanes {
-		for _, id := range s.submitted(l) {
-			o, err := l.state.Order(id)
-			must(s.T, err)
-			for i := 0; o != nil && i < len(o.Steps); i++ {
-				step := &o.Steps[i]
-				if step.State != projections.Approving {
-					continue
-				}
-				key := fmt.Sprint(id, step.Name, step.Attempt, len(step.Approves.Decisions))
-				if !s.told[key] && !s.one(4, "nobody decides") {
-					s.decide(id, step.Name)
-					found = true
-				}
-				s.told[key] = true
+func (s *simulation) agree(all []simOrder) (found bool) {
+	for _, o := range all {
+		for i := range o.Steps {
+			step := &o.Steps[i]
+			if step.State != projections.Approving {
+				continue
 			}
+			key := fmt.Sprint(o.ID, step.Name, step.Attempt, len(step.Approves.Decisions))
+			if !s.told[key] && !s.one(4, "nobody decides") {
+				s.decide(o.ID, step.Name)
+				found = true
+			}
+			s.told[key] = true
 		}
 	}
 	return found
@@ -387,34 +383,26 @@ func (s *simulation) open() (found bool) {
 
 // pace has as many items of steps be under way at a time as an operator says, where some are.
 func (s *simulation) pace(in *simInstance) {
-	for _, l := range in.lanes {
-		if !in.up || l.state == nil {
-			continue
-		}
-		for _, id := range s.submitted(l) {
-			o, err := l.state.Order(id)
-			must(s.T, err)
-			for i := 0; o != nil && i < len(o.Steps); i++ {
-				if step := &o.Steps[i]; step.Each != nil && step.State == projections.Running {
-					s.command(id, events.Command{Command: events.CommandChange, Step: step.Name, AtOnce: s.draw("at once", 1, 4)})
-				}
+	if !in.up {
+		return
+	}
+	for _, o := range s.orders(in) {
+		for i := range o.Steps {
+			if step := &o.Steps[i]; step.Each != nil && step.State == projections.Running {
+				s.command(o.ID, events.Command{Command: events.CommandChange, Step: step.Name, AtOnce: s.draw("at once", 1, 4)})
 			}
 		}
 	}
 }
 
 // retire deletes schedules that would go on for ever. It says whether there was one.
-func (s *simulation) retire() (found bool) {
-	for _, l := range s.instances[0].lanes {
-		for _, id := range s.submitted(l) {
-			o, err := l.state.Order(id)
-			must(s.T, err)
-			if o == nil || o.Schedule == nil || o.Schedule.Says == nil || !o.Schedule.Says.End.IsZero() && !o.Paused && o.Hold == nil {
-				continue
-			}
-			found = true
-			s.command(id, events.Command{Command: events.CommandDelete})
+func (s *simulation) retire(all []simOrder) (found bool) {
+	for _, o := range all {
+		if o.Schedule == nil || o.Schedule.Says == nil || !o.Schedule.Says.End.IsZero() && !o.Paused && o.Hold == nil {
+			continue
 		}
+		found = true
+		s.command(o.ID, events.Command{Command: events.CommandDelete})
 	}
 	return found
 }

@@ -25,6 +25,7 @@ import (
 // holds instance, broker and agents is killed: each tick begins one order or is accounted for, and each signal, sent twice,
 // starts one. WAYBILL_TICKS says how many ticks each schedule has at least, WAYBILL_KILLS how often it is killed.
 func TestOrdersBeginWhileDevIsKilled(t *testing.T) {
+	t.Parallel()
 	d := startDev(t)
 	b := beginOrders(t, d.books, d.client, d.http)
 	kills, by := number(t, "WAYBILL_KILLS", 3), rand.New(rand.NewPCG(drawnSeed(t), 0))
@@ -43,6 +44,7 @@ func TestOrdersBeginWhileDevIsKilled(t *testing.T) {
 
 // The same with two instances on Apache Kafka, each of which is killed in turn (V6, S5).
 func TestOrdersBeginWhileInstancesAreKilled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
 	one, two := c.two()

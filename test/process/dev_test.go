@@ -58,6 +58,7 @@ func (d *dev) again() { d.process = start(d.T, d.name, d.args...) }
 // S6, T1: whatever is killed, and whenever, no order is lost or done twice.
 // WAYBILL_KILLS sets how often.
 func TestKillDevUnderLoad(t *testing.T) {
+	t.Parallel()
 	kills, seed := number(t, "WAYBILL_KILLS", 3), drawnSeed(t)
 	var rows reliability.Figures
 	for _, fsync := range []bool{false, true} {

@@ -33,6 +33,7 @@ import (
 // say was done, and undone. WAYBILL_SEED repeats a drawing, WAYBILL_KILLS sets
 // how often it is killed.
 func TestDrawnOrdersWhileDevIsKilled(t *testing.T) {
+	t.Parallel()
 	d := startDev(t)
 	w := draw(t, d.books.topics, d.kafka, d.client, d.http, 0)
 	for range number(t, "WAYBILL_KILLS", 3) {
@@ -51,6 +52,7 @@ func TestDrawnOrdersWhileDevIsKilled(t *testing.T) {
 // The same with two instances on Apache Kafka, one of which is killed, and comes
 // back (V6, S5).
 func TestDrawnOrdersWhileInstancesAreKilled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
 	one, two := c.two()

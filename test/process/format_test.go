@@ -15,6 +15,7 @@ import (
 // the last instance of this one has left the group. Then every partition is raised,
 // once, and an instance of this release that comes back decides nothing there.
 func TestTheFormatRises(t *testing.T) {
+	t.Parallel()
 	t.Run("beside this release", func(t *testing.T) { theFormatRises(t, "") })
 	t.Run("beside the release before", func(t *testing.T) { theFormatRises(t, buildPrevious(t)) })
 }

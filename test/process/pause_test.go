@@ -41,6 +41,7 @@ steps:
 // long after the complete-by, and kept its place in the group. What another process
 // has goes on meanwhile.
 func TestAnOwnerThatPauses(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
 	kept := []string{"--session-timeout", "1m"}

@@ -108,6 +108,7 @@ print(json.dumps({"keys": keys, "left": moved.count(-1), "back": moved.count(1)}
 // names, once, and refuses what comes under it later. An undo of an older orchestrator
 // names none, and is one for all keys of its step.
 func TestAnUndoInPython(t *testing.T) {
+	t.Parallel()
 	py := newPython(t)
 	const ask = `
 import json, sys, agent
@@ -164,6 +165,7 @@ except agent.Permanent as fault:
 // Its replies go to wrong partitions, for its client hashes keys in its own way.
 // Orders are compensated through it (C1).
 func TestAgentInPython(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		py := newPython(t)
 		c := newCluster(t, b)

@@ -175,6 +175,7 @@ func (p *process) takeovers() []string {
 // S5, V6: instances share the partitions, one takes over what another leaves
 // behind, and one that comes back from the dead changes nothing.
 func TestTwoServesOneKilled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
 	one, two := c.two()

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -28,10 +29,14 @@ const (
 	previousLevel = 7
 )
 
+// buildsPrevious has one test build it, for those beside, too.
+var buildsPrevious sync.Mutex
+
 // The data of the release before are those of this one: what was in flight goes
 // on, and what waits for an operator can be repaired, whether the old release
 // was stopped or killed.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	old := buildPrevious(t)
 	t.Run("stopped", func(t *testing.T) { upgrade(t, old, (*process).stop) })
 	t.Run("killed", func(t *testing.T) { upgrade(t, old, (*process).kill) })
@@ -161,6 +166,8 @@ func newDev(t *testing.T) *dev {
 // shallow clone, the test is left out.
 func buildPrevious(t *testing.T) string {
 	t.Helper()
+	buildsPrevious.Lock()
+	defer buildsPrevious.Unlock()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)

@@ -48,44 +48,48 @@ type part struct {
 	env      []string
 }
 
-// inParts says in which runs of go test all tests are run, each once. Packages
-// without a container go first, two at a time. Those with one go one after the
-// other: side by side they would starve each other on a small machine.
+// inParts says in which runs of go test all tests are run, each once. What computes goes
+// first, beside what waits for Docker. Then those that start processes and brokers, which wait
+// for the most part, run beside each other, but for the one that nothing may disturb.
 func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
-	// Processes are started, stopped and waited for, which leaves the machine to others.
-	processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
+	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
+	waiting, others := split(onKafka, plain)
+	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
+	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
 		return []part{
+			{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
 			{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 			{packages: processes, beside: true, flags: []string{"-skip", undisturbed}, env: fixed},
+			{packages: integration, beside: true, flags: atOnce, env: fixed},
 			simulated,
 			{packages: others, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		}
 	}
-	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
 	alonePlain, aloneRaced := split(alone, plain)
-	kafkaPlain, kafkaRaced := split(others, plain)
-	integration, kafkaRaced := split(kafkaRaced, func(p pkg) bool { return p.name() == "test/integration" })
 	return []part{
 		simulated,
-		{packages: kafkaPlain, beside: true, flags: []string{"-p", "1"}, env: fixed}, // for the most part it waits
+		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
-		{packages: integration, race: true, beside: true, flags: []string{"-skip", onContainer}, env: fixed},
-		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
+		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer}, atOnce...), env: fixed},
+		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation}, env: fixed},
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
-		{packages: integration, flags: []string{"-run", onContainer}, env: fixed},
+		{packages: integration, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
 	}
 }
+
+// atOnce has more tests run at a time than there are processors: each waits for brokers and clocks.
+var atOnce = []string{"-parallel", "4"}
 
 // asAsked runs what somebody asks for with flags of go test, and draws seeds.
 func asAsked(packages []pkg, race bool, flags []string) []part {
