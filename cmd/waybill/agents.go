@@ -25,9 +25,9 @@ partitions that it serves, and of the replies that it read since it began: ask e
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			if *on {
-				return watchList(cmd, out, "agents", func() ([]api.Agent, error) {
+				return watchList(cmd, out, "agents", func() ([]api.Agent, []string, error) {
 					all, err := client.Agents(cmd.Context())
-					return all.Agents, err
+					return all.Agents, nil, err
 				}, func(row func(...any), all []api.Agent) { listAgents(row, out, all) })
 			}
 			all, err := client.Agents(cmd.Context())

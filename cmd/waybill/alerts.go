@@ -62,7 +62,7 @@ func newAlerts() *cobra.Command {
 func followAlerts(cmd *cobra.Command, client *api.Client, out *output, limit int) error {
 	v, first := newView(cmd, out), true
 	seed, seen := maphash.MakeSeed(), make(map[uint64]bool) // a few bytes of each
-	return poll(cmd.Context(), ends, func() (bool, error) {
+	return poll(cmd.Context(), tellAway(cmd), ends, func() (bool, error) {
 		added, known := []api.Alert{}, make(map[uint64]bool)
 		_, _, err := collect(0, func(n int, after string) ([]api.Alert, string, error) {
 			if !first {

@@ -86,7 +86,7 @@ func tellMasked(cmd *cobra.Command, history *api.History) {
 // somebody stops it. A server that restarts is asked again.
 func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
 	line, seen, columns, ended := newTimeline(out.zone()), uint64(0), new(widths), false
-	return poll(cmd.Context(), func(err error) error { return mayCome(cmd, id, err) }, func() (bool, error) {
+	return poll(cmd.Context(), tellAway(cmd), func(err error) error { return mayCome(cmd, id, err) }, func() (bool, error) {
 		history, decoded, err := historyAfter(cmd, client, id, seen)
 		if err != nil {
 			return false, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,18 +25,36 @@ func newOrder() *cobra.Command {
 }
 
 func newOrderGet() *cobra.Command {
+	var asOf uint64
 	cmd := &cobra.Command{Use: "get ID", Short: "Print the state record of an order", Args: takes(one)}
 	on := addWatch(cmd.Flags(), "until the order has ended")
+	cmd.Flags().Uint64Var(&asOf, "as-of", 0, "as it was after its event of this number, the SEQ of waybill order history")
+	onlyByFlag(cmd.Flags(), "as-of")
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags(), "$.orderId")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		past := cmd.Flags().Changed("as-of")
+		switch {
+		case past && *on:
+			return usageError{errors.New("--watch shows what changes, and what --as-of shows does not; use one of the two")}
+		case past && asOf == 0:
+			return usageError{errors.New("--as-of 0: events are counted from 1")}
+		}
 		return server.talk(func(client *api.Client) error {
 			if *on {
 				return watchOrder(cmd, client, out, args[0])
 			}
-			o, err := known(cmd.Context(), func() (*api.Order, error) { return client.Order(cmd.Context(), args[0]) })
+			o, err := known(cmd.Context(), func() (*api.Order, error) {
+				if past {
+					return client.OrderAsOf(cmd.Context(), args[0], asOf)
+				}
+				return client.Order(cmd.Context(), args[0])
+			})
 			if err != nil {
 				return err
+			}
+			if past {
+				fmt.Fprintf(cmd.ErrOrStderr(), "This is how the order was after event %d.\n", asOf)
 			}
 			return printOrder(cmd, out, o)
 		})
@@ -46,7 +65,7 @@ func newOrderGet() *cobra.Command {
 // watchOrder shows an order whenever it changes, until it has ended.
 func watchOrder(cmd *cobra.Command, client *api.Client, out *output, id string) error {
 	v, before := newView(cmd, out), []byte(nil)
-	return poll(cmd.Context(), ends, func() (bool, error) {
+	return poll(cmd.Context(), tellAway(cmd), ends, func() (bool, error) {
 		o, err := client.Order(cmd.Context(), id)
 		if err != nil {
 			return false, err
@@ -132,30 +151,31 @@ func printList[T any](cmd *cobra.Command, out *output, key string, limit int, pa
 
 // showList is printList, and shows what changes where that is watched.
 func showList[T any](cmd *cobra.Command, out *output, watched bool, key string, limit int, page func(n int, after string) ([]T, api.LeftOut, string, error), table func(row func(...any), all []T)) error {
-	if watched {
-		return watchList(cmd, out, key, func() ([]T, error) {
-			all, _, err := collect(limit, func(n int, after string) ([]T, string, error) {
-				items, _, next, err := page(n, after)
-				return items, next, err
-			})
-			return all, err
-		}, table)
+	fetch := func() (all []T, lacks []string, err error) {
+		var left leftOut
+		all, more, err := collect(limit, func(n int, after string) ([]T, string, error) {
+			items, without, next, err := page(n, after)
+			left.note(without)
+			return items, next, err
+		})
+		lacks = left.says()
+		if more {
+			lacks = append(lacks, "There are more; see --limit.")
+		}
+		return all, lacks, err
 	}
-	var left leftOut
-	all, more, err := collect(limit, func(n int, after string) ([]T, string, error) {
-		items, without, next, err := page(n, after)
-		left.note(without)
-		return items, next, err
-	})
+	if watched {
+		return watchList(cmd, out, key, fetch, table)
+	}
+	all, lacks, err := fetch()
 	if err != nil {
 		return err
 	}
-	left.warn(cmd)
 	if err := out.print(cmd, map[string]any{key: all}, func(row func(...any)) { table(row, all) }); err != nil {
 		return err
 	}
-	if more {
-		fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
+	for _, line := range lacks {
+		fmt.Fprintln(cmd.ErrOrStderr(), line)
 	}
 	return nil
 }
@@ -168,13 +188,21 @@ func (l *leftOut) note(page api.LeftOut) {
 	l.Unknown = slices.Compact(slices.Sorted(slices.Values(slices.Concat(l.Unknown, page.Unknown))))
 }
 
-// warn says what the listing does not have.
-func (l *leftOut) warn(cmd *cobra.Command) {
+// says is what the listing does not have, and why.
+func (l *leftOut) says() (lines []string) {
 	if len(l.Elsewhere) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "Orders of the partitions %v are left out: this instance does not own them, and runs with --standby owned. Ask the others too.\n", l.Elsewhere)
+		lines = append(lines, fmt.Sprintf("Orders of the partitions %v are left out: this instance does not own them, and runs with --standby owned. Ask the others too.", l.Elsewhere))
 	}
 	if len(l.Unknown) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "Orders of the partitions %v are left out: this instance has not read their journals to the end. Try again in a moment, or ask another.\n", l.Unknown)
+		lines = append(lines, fmt.Sprintf("Orders of the partitions %v are left out: this instance has not read their journals to the end. Try again in a moment, or ask another.", l.Unknown))
+	}
+	return lines
+}
+
+// warn says so on standard error.
+func (l *leftOut) warn(cmd *cobra.Command) {
+	for _, line := range l.says() {
+		fmt.Fprintln(cmd.ErrOrStderr(), line)
 	}
 }
 

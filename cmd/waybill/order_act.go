@@ -15,7 +15,6 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
-	"github.com/waybill-dev/waybill/projections"
 )
 
 // act is an operator's command, as the command line offers it.
@@ -24,13 +23,8 @@ type act struct {
 	short, long        string
 	example            string
 	did                string // what is said of an order afterwards
-	state              projections.State
-	takesStep, mustHas bool // --step beside an order id; it must be given
-	mustSay            bool // why, with --note
-	// fits says whether an order that the filter matches is meant: one on which
-	// the command can do something, as far as the listing tells. Orders whose
-	// state was named are meant whatever that state is.
-	fits func(o *api.Summary, named bool) bool
+	takesStep, mustHas bool   // --step beside an order id; it must be given
+	mustSay            bool   // why, with --note
 	// several says that more than one order may be named.
 	several bool
 	// foresee prints what would become of orders, where that can be said before.
@@ -47,10 +41,9 @@ var acts = []*act{
 undone, and the order ends as Cancelled.`,
 		example: `  waybill order cancel o-1 --note 'the customer called'
   waybill order cancel --workflow order-fulfilment --state Error --dry-run`,
-		fits: func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() && o.Toward == nil },
 	},
 	{
-		command: events.CommandResubmit, did: "resubmitted", state: projections.Error, takesStep: true,
+		command: events.CommandResubmit, did: "resubmitted", takesStep: true,
 		short: "Let orders go on after an error",
 		long: `Resubmits an order in Error, after its cause was repaired: every step that failed
 begins again, with a fresh round of attempts. So does every undo that failed while
@@ -78,7 +71,6 @@ the order is compensated. The steps behind it go on; what they see as its output
 is --step-output.`,
 		example: `  waybill order skip-step o-1 --step ship --step-output '{"tracking":"by hand"}' --note 'sent by taxi'
   waybill order skip-step --state Error --step ship --note 'the carrier went out of business'`,
-		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
 		flags: skipFlags,
 	},
 	{
@@ -87,10 +79,6 @@ is --step-output.`,
 		long:  `Pauses an order: nothing new starts until it is resumed. What runs ends as it would.`,
 		example: `  waybill order pause o-1 --note 'wait for the customer'
   waybill order pause --workflow order-fulfilment --note 'the warehouse moves'`,
-		fits: func(o *api.Summary, named bool) bool {
-			goesOn := !o.ProcessState.Final() && o.ProcessState != projections.Error // where nothing starts
-			return !o.Paused && (named || goesOn)
-		},
 	},
 	{
 		command: events.CommandResume, did: "resumed",
@@ -98,10 +86,9 @@ is --step-output.`,
 		long:  `Ends the pause of an order: it goes on where it was.`,
 		example: `  waybill order resume o-1
   waybill order resume --workflow order-fulfilment`,
-		fits: func(o *api.Summary, _ bool) bool { return o.Paused },
 	},
 	{
-		command: events.CommandRelease, did: "released", state: projections.Error,
+		command: events.CommandRelease, did: "released",
 		short: "Let orders go on that are held",
 		long: `Releases an order that is held because deciding on it panicked. It is again what
 it was before, and the inputs that came meanwhile are decided in order, the one
@@ -111,7 +98,6 @@ letters instead.`,
 		example: `  waybill order release o-1 --note 'the new version is installed'
   waybill order release o-1 --discard --note 'the agent sent nonsense'
   waybill order release --workflow order-fulfilment`,
-		fits:  func(o *api.Summary, _ bool) bool { return o.Held },
 		flags: releaseFlags,
 	},
 	{
@@ -125,7 +111,6 @@ time.`,
   waybill order change o-1 --deadline none
   waybill order change o-1 --step pay --at-once 50
   waybill order change --workflow order-fulfilment --priority low`,
-		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
 		flags: changeFlags,
 	},
 	{
@@ -145,7 +130,6 @@ with 1 if anything does. What has changed since is found out when the order migr
 		example: `  waybill order migrate o-1 o-2 --to 3 --map charge=pay --dry-run
   waybill order migrate o-1 --to 3 --map charge=pay --note 'version 2 checks nothing'
   waybill order migrate --workflow order-fulfilment --to 3 --yes`,
-		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
 		flags: migrateFlags("to"),
 	},
 	{
@@ -159,7 +143,6 @@ which were not, and of which nobody knows whether they ran. To undo what was don
 cancel the order instead. It wants a --note that says why.`,
 		example: `  waybill order terminate o-1 --note 'the warehouse burnt down; see ticket 4711'
   waybill order terminate --workflow load-test --note 'it was a test' --dry-run`,
-		fits: func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
 	},
 }
 
@@ -167,7 +150,9 @@ const actsOnMany = `
 
 Without an order id it acts on all orders that --state, --workflow, --where and
 --step select, %s. They are looked up once, at the
-start, so an order that fails again is not done twice. What could not be done is
+start, so an order that fails again is not done twice. The server does it, as a bulk
+act, which its console and API show, too; where it is of a release without these, or
+--rate is none that it takes, orders are asked one by one. What could not be done is
 listed with the reason, and the exit code is 1 then. Ctrl-C stops it: what has
 begun is waited for.`
 
@@ -374,16 +359,16 @@ func (a *act) explain(id string, err error) error {
 }
 
 // actOn has an order's owner carry out a command. A server that goes away, or
-// does not know the outcome yet, is asked again for a while: under its id the
-// command acts once. No new attempt begins after ctx ends; call bounds those
+// does not know the outcome yet, is asked again for a while, as one that a proxy
+// does not reach: under its id the command acts once. No new attempt begins after ctx ends; call bounds those
 // that have begun.
 func actOn(ctx, call context.Context, client *api.Client, id string, command *events.Command) (*api.Order, error) {
-	const attempts = 5 // of which nobody answers
+	const attempts = 5 // of which nobody answers, or a proxy
 	c := *command
 	c.ID = uuid.NewString()
 	n := 0
 	return repeat(ctx, func() (*api.Order, error) { return client.Command(call, id, &c) }, func(err error) bool {
-		if problem, answered := errors.AsType[*api.Problem](err); answered {
+		if problem, answered := errors.AsType[*api.Problem](err); answered && !fromProxy(problem) {
 			return problem.Status == http.StatusServiceUnavailable
 		}
 		n++

@@ -68,6 +68,7 @@ func newOwner(t *testing.T, pages ...string) *owner {
 			done(id, w)
 		}
 	}
+	mux.HandleFunc("/api/v1/bulk", func(w http.ResponseWriter, _ *http.Request) { problem(w, 404, "there is nothing") }) // it is of an older release
 	mux.HandleFunc("POST /api/v1/orders/{id}/{command}", act)
 	mux.HandleFunc("POST /api/v1/signals", act) // whose order nobody knows
 	server := httptest.NewServer(mux)
@@ -168,15 +169,25 @@ func TestActOnOneOrderUntilItIsKnown(t *testing.T) {
 			problem(w, 404, "there is no order")
 		case n == 1:
 			panic(http.ErrAbortHandler)
+		case id == "behind":
+			page(w, "504")
 		case n == 2:
 			problem(w, 503, "not ready")
+		case n == 3:
+			page(w, "502")
+		case n == 4:
+			page(w, "504")
 		default:
 			done(id, w)
 		}
 	}
 	waybill(t, "", "order", "resubmit", "o-1").want(t, 0, "Pending", "")
-	if a := o.asked["o-1"]; len(a) != 3 || a[0].key != a[1].key || a[1].key != a[2].key {
+	if a := o.asked["o-1"]; len(a) != 5 || a[0].key != a[1].key || a[1].key != a[4].key {
 		t.Errorf("%+v", a)
+	}
+	waybill(t, "", "order", "cancel", "behind").want(t, exitAway, "", "504 Gateway Timeout")
+	if len(o.asked["behind"]) != 5 {
+		t.Errorf("asked %d times", len(o.asked["behind"]))
 	}
 	waybill(t, "", "order", "cancel", "refused").want(t, 4, "", "waybill: order refused was not cancelled: it is Processed\n")
 	waybill(t, "", "order", "cancel", "none").want(t, 3, "", "there is no order")
@@ -287,6 +298,7 @@ func TestActOnManyOrders(t *testing.T) {
 	}
 	c := waybill(t, "", "order", "resubmit", "--workflow", "w", "--step", "charge", "--note", "why", "--yes", "-o", "json")
 	c.want(t, 1, "", "1 of 4 orders could not be resubmitted")
+	c.want(t, 1, "", "The server is of a release without bulk acts: its orders are asked one by one.\n")
 	r := readResult(t, c)
 	if r.Matched != 4 || !slices.Equal(r.Done, []string{"a", "c", "d"}) || len(r.Failed) != 1 || r.Failed[0] != (bulkFailure{"b", "it is Processed"}) || len(r.NotTried) != 0 {
 		t.Errorf("%+v", r)

@@ -51,6 +51,8 @@ type bulkResult struct {
 	Done     []string      `json:"done"`
 	Failed   []bulkFailure `json:"failed"`
 	NotTried []string      `json:"notTried"`
+	Left     []string      `json:"left"`
+	Act      string        `json:"act,omitempty"` // its id, where the server does it
 }
 
 type bulkFailure struct {
@@ -59,6 +61,11 @@ type bulkFailure struct {
 }
 
 func (b *bulk) run(cmd *cobra.Command, client *api.Client, named []string, command *events.Command, out *output) error {
+	if len(named) == 0 && !b.dryRun && b.rate >= 1 && b.rate <= mostRate && b.rate == math.Trunc(b.rate) {
+		if err := b.byServer(cmd, client, command, out); !errors.Is(err, errNoBulk) {
+			return err
+		}
+	}
 	var matched []api.Summary
 	var left leftOut
 	var err error
@@ -91,9 +98,18 @@ func (b *bulk) run(cmd *cobra.Command, client *api.Client, named []string, comma
 		return err
 	}
 	result, why := b.all(cmd, client, command, matched)
+	return b.tell(cmd, result, why, out)
+}
+
+// tell prints what became of the orders. The error says if that is not all that it was to be: why says why some were not
+// tried.
+func (b *bulk) tell(cmd *cobra.Command, result *bulkResult, why error, out *output) error {
 	if err := out.print(cmd, result, func(row func(...any)) {
 		row("Matched", result.Matched)
 		row("Done", len(result.Done))
+		if len(result.Left) > 0 {
+			row("Left", fmt.Sprintf("%d, which had changed when their turn came", len(result.Left)))
+		}
 		row("Failed", len(result.Failed))
 		row("Not tried", len(result.NotTried))
 		if len(result.Failed) > 0 {
@@ -122,7 +138,7 @@ func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.
 	filter := b.filter.filter()
 	named := filter.State != ""
 	if !named {
-		filter.State = string(b.act.state)
+		filter.State = string(api.StateFor(b.act.command))
 	}
 	all, _, err := collect(0, func(n int, after string) ([]api.Summary, string, error) {
 		page, err := known(ctx, func() (*api.OrderPage, error) { return client.Orders(ctx, filter, n, after) })
@@ -135,7 +151,7 @@ func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.
 	seen := make(map[string]bool, len(all)) // an order that changes meanwhile may stand on two pages
 	matched = []api.Summary{}
 	for i := range all {
-		if o := &all[i]; !seen[o.OrderID] && (b.act.fits == nil || b.act.fits(o, named)) {
+		if o := &all[i]; !seen[o.OrderID] && api.Fits(b.act.command, o, named) {
 			seen[o.OrderID] = true
 			matched = append(matched, *o)
 		}
@@ -213,7 +229,7 @@ func (b *bulk) all(cmd *cobra.Command, client *api.Client, command *events.Comma
 	workers.Wait()
 	bar.end()
 
-	result := &bulkResult{Matched: len(orders), Done: []string{}, Failed: []bulkFailure{}, NotTried: []string{}}
+	result := &bulkResult{Matched: len(orders), Done: []string{}, Failed: []bulkFailure{}, NotTried: []string{}, Left: []string{}}
 	for i := range orders {
 		switch id := orders[i].OrderID; {
 		case !tried[i]:

@@ -148,11 +148,11 @@ func (o *output) printData(cmd *cobra.Command, value any) error {
 		}
 		return err
 	}
-	document, err := decodeJSON(text)
+	selected, err := selects(o.path, text)
 	if err != nil {
 		return err
 	}
-	for _, node := range o.path.Select(document) {
+	for _, node := range selected {
 		text, err := nodeText(node)
 		if err != nil {
 			return err
@@ -184,6 +184,85 @@ func (o *output) namesOf(value any) (all []string, _ error) {
 		}
 	}
 	return all, nil
+}
+
+// selects is what a JSONPath selects of JSON, in the order that RFC 9535 says, and where it leaves that
+// open, between the members of an object, in the order in which they are written.
+func selects(path *jsonpath.Path, text []byte) (values []any, _ error) {
+	document, err := decodeJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	written, err := yamlOf(jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)))
+	if err != nil {
+		return nil, fmt.Errorf("read JSON: %w", err)
+	}
+	nodes := []node{{document, written}}
+	for _, segment := range path.Query().Segments() {
+		var next []node
+		for _, n := range nodes {
+			next = n.selects(segment, document, next)
+		}
+		nodes = next
+	}
+	for _, n := range nodes {
+		values = append(values, n.value)
+	}
+	return values, nil
+}
+
+// node is a part of a document, and how it is written there.
+type node struct {
+	value   any
+	written *yaml.Node
+}
+
+// selects adds what a segment selects of the node.
+func (n node) selects(segment *spec.Segment, root any, to []node) []node {
+	children := n.children()
+	for _, selector := range segment.Selectors() {
+		found := make(map[spec.NormalSelector]bool)
+		for _, at := range selector.SelectLocated(n.value, root, nil) {
+			if i, element := at.Path[0].(spec.Index); element { // in the order of the selector
+				to = append(to, children[i].node)
+			} else {
+				found[at.Path[0]] = true
+			}
+		}
+		for i := range children {
+			if found[children[i].key] {
+				to = append(to, children[i].node)
+			}
+		}
+	}
+	if segment.IsDescendant() {
+		for i := range children {
+			to = children[i].selects(segment, root, to)
+		}
+	}
+	return to
+}
+
+// child is a member or an element of a node.
+type child struct {
+	key spec.NormalSelector
+	node
+}
+
+// children are the members or elements of the node, as they are written.
+func (n node) children() (all []child) {
+	switch value := n.value.(type) {
+	case []any:
+		for i := range value {
+			all = append(all, child{spec.Index(i), node{value[i], n.written.Content[i]}})
+		}
+	case map[string]any:
+		for i := 0; i < len(n.written.Content); i += 2 {
+			name := n.written.Content[i].Value
+			all = append(all, child{spec.Name(name), node{value[name], n.written.Content[i+1]}})
+		}
+	}
+	return all
 }
 
 // decodeJSON reads JSON of which numbers stay as they are written.

@@ -33,7 +33,10 @@ instance that is asked has not read. Others may be ahead of it, or behind.`,
 			fetch := func() ([]api.Partition, error) { return client.Partitions(cmd.Context()) }
 			table := func(row func(...any), all []api.Partition) { listPartitions(row, out, all) }
 			if *on {
-				return watchList(cmd, out, "partitions", fetch, table)
+				return watchList(cmd, out, "partitions", func() ([]api.Partition, []string, error) {
+					all, err := fetch()
+					return all, nil, err
+				}, table)
 			}
 			all, err := known(cmd.Context(), fetch)
 			if err != nil {

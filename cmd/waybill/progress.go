@@ -48,11 +48,24 @@ func (p *progress) add(failed bool) {
 	if failed {
 		p.failed++
 	}
+	p.show()
+}
+
+// at says how many orders are counted by now.
+func (p *progress) at(done, failed int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done, p.failed = done, failed
+	p.show()
+}
+
+// show shows it. p.mu is held.
+func (p *progress) show() {
 	if p.bar != nil {
-		if failed {
+		if p.failed > 0 {
 			p.bar.Describe(fmt.Sprintf("%d failed", p.failed))
 		}
-		_ = p.bar.Add(1) // a terminal that went away stops nothing
+		_ = p.bar.Set(p.done) // a terminal that went away stops nothing
 		return
 	}
 	if now := time.Now(); now.Sub(p.said) >= progressEvery {

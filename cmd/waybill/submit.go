@@ -200,7 +200,7 @@ func submitSurely(ctx context.Context, send func(context.Context) error) error {
 		case n == 1 && errors.Is(err, api.ErrAway):
 			return err // it was never there
 		case !errors.As(err, &problem):
-		case problem.Status != http.StatusServiceUnavailable && problem.Status != http.StatusTooManyRequests:
+		case problem.Status != http.StatusServiceUnavailable && problem.Status != http.StatusTooManyRequests && !fromProxy(problem):
 			return err
 		default:
 			pause = max(pause, problem.RetryAfter)
@@ -243,6 +243,12 @@ func passes(err error) bool {
 	return problem.Status >= 500
 }
 
+// fromProxy says that a proxy answers, which reaches no server, or has no answer of one that may have done what it was
+// asked for.
+func fromProxy(p *api.Problem) bool {
+	return p.Status == http.StatusBadGateway || p.Status == http.StatusGatewayTimeout
+}
+
 // mayCome says of the first error of who asks for an order whether to go on: who is going to wait for
 // it learns that no server is there, and is told of an order that may never be.
 func mayCome(cmd *cobra.Command, id string, err error) error {
@@ -250,7 +256,7 @@ func mayCome(cmd *cobra.Command, id string, err error) error {
 	switch {
 	case errors.As(err, &problem) && problem.Status == http.StatusNotFound:
 		fmt.Fprintf(cmd.ErrOrStderr(), "There is no order %s yet; it is waited for.\n", words.Clean(id))
-	case !errors.As(err, &problem):
+	case !errors.As(err, &problem), fromProxy(problem):
 		return err
 	}
 	return nil

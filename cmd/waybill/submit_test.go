@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -13,7 +14,7 @@ import (
 func TestWaitOutlivesARestart(t *testing.T) {
 	clearEnvironment(t)
 	answers := []string{
-		"POST gone", "POST 503", "POST 429", "POST 202", "GET 404", "GET gone", "GET 503", "GET Pending", "GET Processed",
+		"POST gone", "POST 503", "POST 429", "POST page 502", "POST page 503", "POST page 504", "POST 202", "GET 404", "GET gone", "GET 503", "GET page 502", "GET Pending", "GET Processed",
 	}
 	var mu sync.Mutex // the requests come one after the other, but on connections that do not know it
 	next := func() (answer string) {
@@ -40,6 +41,8 @@ func TestWaitOutlivesARestart(t *testing.T) {
 			problem(429)
 		case r.Method + " 503":
 			problem(503)
+		case r.Method + " page 502", r.Method + " page 503", r.Method + " page 504":
+			page(w, answer[len(answer)-3:])
 		case "POST 202":
 			w.WriteHeader(http.StatusAccepted)
 			fmt.Fprint(w, `{"orderId":"o-1"}`)
@@ -54,6 +57,51 @@ func TestWaitOutlivesARestart(t *testing.T) {
 	waybill(t, "", "submit", "w", "--id", "o-1", "--wait", "--server", server.URL).want(t, 0, "Processed", "")
 	if answer := next(); answer != "" {
 		t.Errorf("not asked for: %q and on", answer)
+	}
+}
+
+// page answers as a proxy does that has no answer of the server.
+func page(w http.ResponseWriter, status string) {
+	code, err := strconv.Atoi(status)
+	if err != nil {
+		panic(err)
+	}
+	w.Header().Set("Content-Type", "text/html")
+	w.WriteHeader(code)
+	fmt.Fprint(w, "<html>nothing is there</html>")
+}
+
+// What a proxy says that does not reach the server is that it is away, and no document of a Waybill. Who
+// waits is told so at once. What anybody else says in such a way is no answer.
+func TestAProxyAnswers(t *testing.T) {
+	clearEnvironment(t)
+	asked := 0
+	status := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		page(w, status)
+	}))
+	defer server.Close()
+	t.Setenv("WAYBILL_SERVER", server.URL)
+	for _, c := range []struct {
+		status string
+		code   int
+		says   string
+	}{
+		{"502", exitAway, "answered with status 502 Bad Gateway, as a proxy does that reaches no Waybill"},
+		{"503", exitAway, "answered with status 503 Service Unavailable, as a proxy does"},
+		{"504", exitAway, "answered with status 504 Gateway Timeout, as a proxy does"},
+		{"500", exitFailed, "is it a Waybill?"},
+		{"404", exitFailed, "is it a Waybill?"},
+	} {
+		status = c.status
+		waybill(t, "", "order", "get", "o-1").want(t, c.code, "", c.says)
+		waybill(t, "", "order", "list").want(t, c.code, "", c.says)
+	}
+	status, asked = "502", 0
+	waybill(t, "", "order", "wait", "o-1").want(t, exitAway, "", "waybill: "+server.URL+" answered with status 502")
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,14 +31,21 @@ const (
 )
 
 // poll asks again and again, until it is done, ctx ends, or an answer is an error that does not
-// pass. A server that goes away is asked ever more seldom, and given up after a while. Whether the
-// first error ends it, first says.
-func poll(ctx context.Context, first func(error) error, ask func() (done bool, err error)) error {
-	pause, lost := pollEvery, time.Time{}
+// pass. A server that goes away is asked ever more seldom, and given up after a while; away is told
+// once why, and since when nothing was answered, and once there is an answer again, with no error.
+// Whether the first error ends it, first says.
+func poll(ctx context.Context, away func(since time.Time, why error), first func(error) error, ask func() (done bool, err error)) error {
+	pause, lost, heard := pollEvery, time.Time{}, time.Now()
 	for {
 		done, err := ask()
-		if done || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return nil //nolint:nilerr // whoever stops it has seen enough
+		}
+		if !lost.IsZero() && answers(err) {
+			away(heard, nil)
+		}
+		if done {
+			return nil
 		}
 		if err != nil && first != nil {
 			if end := first(err); end != nil {
@@ -45,10 +53,9 @@ func poll(ctx context.Context, first func(error) error, ask func() (done bool, e
 			}
 		}
 		first = nil
-		problem, answered := errors.AsType[*api.Problem](err)
-		switch {
-		case err == nil || answered && problem.Status == http.StatusNotFound: // it may come
-			pause, lost = pollEvery, time.Time{}
+		switch problem, answered := errors.AsType[*api.Problem](err); {
+		case answers(err):
+			pause, lost, heard = pollEvery, time.Time{}, time.Now()
 		case !passes(err):
 			return err
 		case !lost.IsZero() && time.Since(lost) > pollPatience:
@@ -56,6 +63,7 @@ func poll(ctx context.Context, first func(error) error, ask func() (done bool, e
 		default:
 			if lost.IsZero() {
 				lost = time.Now()
+				away(heard, err)
 			}
 			if pause = min(2*pause, pollSlowest); answered {
 				pause = max(pause, min(problem.RetryAfter, pollPatience))
@@ -69,6 +77,23 @@ func poll(ctx context.Context, first func(error) error, ask func() (done bool, e
 	}
 }
 
+// answers says that a server tells what there is. What is not there may come.
+func answers(err error) bool {
+	problem, answered := errors.AsType[*api.Problem](err)
+	return err == nil || answered && problem.Status == http.StatusNotFound
+}
+
+// tellAway has a poll say on standard error that a server is away, and that it is back.
+func tellAway(cmd *cobra.Command) func(since time.Time, why error) {
+	return func(since time.Time, why error) {
+		if why == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "The server answers again, after %s.\n", time.Since(since).Round(time.Second))
+			return
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "Nothing is known of what changed since %s, and it is asked again: %s\n", words.Clock(&api.Time{Time: since.UTC()}), words.Clean(why.Error()))
+	}
+}
+
 // ends is for who asks for what must be there already.
 func ends(err error) error { return err }
 
@@ -79,22 +104,37 @@ func addWatch(flags *pflag.FlagSet, until string) *bool {
 	return on
 }
 
-// watchList shows what a listing has, whenever that changes, until it is stopped. As data it stands
-// under the key.
-func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() ([]T, error), table func(row func(...any), all []T)) error {
+// watchList shows what a listing has, and says what it lacks, whenever that changes, until it is stopped.
+// As data it stands under the key.
+func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() (all []T, lacks []string, err error), table func(row func(...any), all []T)) error {
 	v := newView(cmd, out)
 	var before map[string]bool
 	var names []string // ids that were listed
-	return poll(cmd.Context(), ends, func() (bool, error) {
-		all, err := fetch()
+	var lacked []string
+	return poll(cmd.Context(), tellAway(cmd), ends, func() (bool, error) {
+		all, lacks, err := fetch()
 		if err != nil {
 			return false, err
 		}
 		if v.inPlace {
 			out.ages = !out.wide() && !out.utc
 			inZone(all, out.zone())
-			return false, v.draw(func(row func(...any)) { table(row, all) })
+			return false, v.draw(func(row func(...any)) {
+				for _, line := range lacks { // on top, where there is room
+					row(line)
+				}
+				table(row, all)
+			})
 		}
+		for _, line := range lacks {
+			if !slices.Contains(lacked, line) {
+				fmt.Fprintln(cmd.ErrOrStderr(), line)
+			}
+		}
+		if len(lacked) > 0 && len(lacks) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "Nothing is left out any more.")
+		}
+		lacked = lacks
 		now, changed := make(map[string]bool, len(all)), []T{}
 		for _, item := range all {
 			text, err := encodeJSON(item)

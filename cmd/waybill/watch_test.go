@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,56 +28,74 @@ func TestPoll(t *testing.T) {
 		first func(error) error
 		asked int // at least
 		most  int
+		told  int // times that it is away, and as often that it is back but for the one that ends it
 		ends  error
 	}{
-		{"there", func(int, time.Duration) error { return nil }, ends, 3600, 3601, nil},
-		{"never there", func(int, time.Duration) error { return gone }, ends, 1, 1, gone},
+		{"there", func(int, time.Duration) error { return nil }, ends, 3600, 3601, 0, nil},
+		{"never there", func(int, time.Duration) error { return gone }, ends, 1, 1, 0, gone},
 		{"to come", func(n int, _ time.Duration) error {
 			if n < 3 {
 				return &api.Problem{Status: http.StatusNotFound}
 			}
 			return nil
-		}, func(error) error { return nil }, 3600, 3601, nil},
+		}, func(error) error { return nil }, 3600, 3601, 0, nil},
 		{"restarts", func(n int, since time.Duration) error {
 			if n > 1 && since < 4*time.Minute {
 				return gone
 			}
 			return nil
-		}, ends, 3300, 3400, nil},
+		}, ends, 3300, 3400, 1, nil},
 		{"is away now and then", func(n int, _ time.Duration) error {
 			if n%10 == 0 {
 				return gone
 			}
 			return nil
-		}, ends, 3200, 3300, nil},
+		}, ends, 3200, 3300, 327, nil},
 		{"gone for good", func(n int, _ time.Duration) error {
 			if n > 1 {
 				return gone
 			}
 			return nil
-		}, ends, 20, 30, gone},
+		}, ends, 20, 30, 1, gone},
 		{"busy", func(n int, _ time.Duration) error {
 			if n == 2 {
 				return &api.Problem{Status: http.StatusTooManyRequests, RetryAfter: time.Minute}
 			}
 			return nil
-		}, ends, 3500, 3545, nil},
+		}, ends, 3500, 3545, 1, nil},
 		{"refuses", func(n int, _ time.Duration) error {
 			if n > 1 {
 				return &api.Problem{Status: http.StatusForbidden, Detail: "no"}
 			}
 			return nil
-		}, ends, 2, 2, &api.Problem{}},
+		}, ends, 2, 2, 0, &api.Problem{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				begin, n := time.Now(), 0
-				err := poll(ctx, c.first, func() (bool, error) {
+				heard, told, back := begin, 0, 0
+				err := poll(ctx, func(since time.Time, why error) {
+					if why != nil {
+						told++
+					} else {
+						back++
+					}
+					if since != heard || why == nil && back != told || why != nil && back != told-1 {
+						t.Errorf("it is told of %v since %s, the %d. and %d. time, and heard of the server %s", why, since, told, back, heard)
+					}
+				}, c.first, func() (bool, error) {
 					n++
-					return false, c.errs(n, time.Since(begin))
+					err := c.errs(n, time.Since(begin))
+					if err == nil && told == back {
+						heard = time.Now()
+					}
+					return false, err
 				})
+				if lost := errors.Is(err, gone) && n > 1; told != c.told || told-back != 0 && !lost || lost && told-back != 1 {
+					t.Errorf("it was told %d times that it is away, and %d times that it is back", told, back)
+				}
 				problem := new(api.Problem)
 				if want := errors.As(c.ends, &problem); want != errors.As(err, &problem) || !want && !errors.Is(err, c.ends) {
 					t.Errorf("it ended with %v", err)
@@ -97,6 +116,7 @@ func TestWatchPrintsWhatChanged(t *testing.T) {
 		{{Name: "a", Taken: 1}, {Name: "b"}, {Name: "a-long-name"}},
 		{{Name: "a", Taken: 1}},
 	}
+	lacks := [][]string{{"more"}, {"more"}, {"left out", "more"}, nil}
 	for format, want := range map[string]string{
 		asTable:                      "LIMIT  TAKEN\na      0\nb      0\na            1\na-long-name  0\n",
 		asNames:                      "a\nb\na\na-long-name\n",
@@ -114,19 +134,19 @@ func TestWatchPrintsWhatChanged(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			cmd.SetContext(ctx)
 			n := -1
-			err := watchList(cmd, out, "limits", func() ([]api.Limit, error) {
+			err := watchList(cmd, out, "limits", func() ([]api.Limit, []string, error) {
 				if n++; n == len(lists) {
 					stop()
-					return nil, errors.New("stopped")
+					return nil, nil, errors.New("stopped")
 				}
-				return lists[n], nil
+				return lists[n], lacks[n], nil
 			}, func(row func(...any), all []api.Limit) {
 				row("LIMIT", "TAKEN")
 				for i := range all {
 					row(all[i].Name, all[i].Taken)
 				}
 			})
-			if err != nil || b.String() != want || errs.String() != "b is listed no more.\na-long-name is listed no more.\n" {
+			if err != nil || b.String() != want || errs.String() != "more\nleft out\nNothing is left out any more.\nb is listed no more.\na-long-name is listed no more.\n" {
 				t.Errorf("%s: %v\n%s\n%s", format, err, &b, &errs)
 			}
 		})
@@ -157,9 +177,10 @@ func TestWatchAndFollow(t *testing.T) {
 		"/api/v1/orders/o-1": {
 			`{"orderId":"o-1","processState":"Processing","steps":[]}`, `{"orderId":"o-1","processState":"Processed","steps":[]}`,
 		},
+		"/api/v1/orders": {`{"orders":[{"orderId":"o-7"}],"elsewhere":[5],"next":"more"}`, `{"orders":[{"orderId":"o-7"}],"elsewhere":[5],"next":"more"}`, "stop"},
 		"/api/v1/alerts": {
 			`{"alerts":[` + alert("b") + `,` + alert("a") + `],"next":"more"}`, `{"alerts":[` + alert("old") + `]}`,
-			"", `{"alerts":[` + alert("d") + `,` + alert("c") + `,` + alert("old") + `],"next":"more"}`, `{"alerts":[` + alert("old") + `]}`, "stop",
+			"", "", `{"alerts":[` + alert("d") + `,` + alert("c") + `,` + alert("old") + `],"next":"more"}`, `{"alerts":[` + alert("old") + `]}`, "stop",
 		},
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -190,6 +211,17 @@ func TestWatchAndFollow(t *testing.T) {
 	if c := waybill(t, "", "order", "get", "o-1", "-w", "--server", server.URL); c.code != 0 || !strings.Contains(c.out, "Processing\n") || !strings.HasSuffix(c.out, "\nState        Processed\n") {
 		t.Errorf("%+v", c)
 	}
+	errs.Reset()
 	watch("a\nb\nc\nd\n", "alerts", "-f", "--limit", "2", "-o", "name")
+	if !regexp.MustCompile(`^Nothing is known of what changed since 2\S+Z, and it is asked again: ask http:.*: EOF\nThe server answers again, after [1-9]s.\n$`).MatchString(errs.String()) {
+		t.Errorf("it says %s", &errs)
+	}
+	errs.Reset()
+	ctx, stop = context.WithCancel(t.Context())
+	defer stop()
+	watch("o-7\n", "order", "list", "-w", "--limit", "1", "-o", "name")
+	if errs.String() != "Orders of the partitions [5] are left out: this instance does not own them, and runs with --standby owned. Ask the others too.\nThere are more; see --limit.\n" {
+		t.Errorf("it says %s", &errs)
+	}
 	waybill(t, "", "alerts", "-f", "-w", "--server", server.URL).want(t, exitUsage, "", "use one of the two")
 }

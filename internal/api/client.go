@@ -681,7 +681,12 @@ func (c *Client) send(request *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("read what %s answered: %w", c.shown, err)
 	}
 	if err := jsonv2.Unmarshal(text, problem); err != nil {
-		return nil, fmt.Errorf("%s answered with status %s and no problem document: is it a Waybill?", c.shown, response.Status)
+		switch response.StatusCode {
+		default:
+			return nil, fmt.Errorf("%s answered with status %s and no problem document: is it a Waybill?", c.shown, response.Status)
+		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			problem = &Problem{Status: response.StatusCode, Detail: fmt.Sprintf("%s answered with status %s, as a proxy does that reaches no Waybill", c.shown, response.Status)}
+		}
 	}
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		problem.RetryAfter = time.Duration(seconds) * time.Second

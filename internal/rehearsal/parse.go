@@ -83,6 +83,8 @@ type answer struct {
 	progress time.Duration
 	output   jsontext.Value
 	fails    *events.Error // nil where the attempt completes
+	// left says that what the order did that does the step was not undone, or not all of it.
+	left bool
 }
 
 // act is what an operator does, or what the world tells the order.
@@ -374,6 +376,13 @@ func (r *fileReader) scripts(n ast.Node) (all []*script) {
 				r.add(start(entry), "the end of the order that does step %s is not awaited, so it has no output here; remove it", w.step)
 			}
 			switch {
+			case !a.left || of == nil:
+			case of.Each == nil && (of.Order == nil || of.Order.Detached):
+				r.add(start(entry), "step %s is done by no order whose end is awaited, so that nobody is told what one left; remove \"left\"", w.step)
+			case a.fails == nil && !w.undo:
+				r.add(start(entry), "an order that is Processed was to do what it did; remove \"left\", or say with \"fails\" how it ends")
+			}
+			switch {
 			case of == nil || of.Emit == nil:
 			case a.output != nil || a.after > 0 || a.progress > 0 || a.fails != nil && (a.fails.Code != events.EventRefused || a.fails.Permanent):
 				r.add(start(entry), "step %s emits: its topic takes the event ({}), refuses it (fails: %s), or does not answer (silent)", w.step, events.EventRefused)
@@ -399,6 +408,7 @@ func (r *fileReader) answer(n ast.Node) answer {
 		{"fails", func(n ast.Node) { a.fails = r.fault(n) }},
 		{"after", func(n ast.Node) { a.after = r.duration(n, "after", 0) }},
 		{"progress", func(n ast.Node) { a.progress = r.duration(n, "progress", 1) }},
+		{"left", func(n ast.Node) { a.left = r.truth(n, "left") }},
 	})
 	if at := given["progress"]; at != nil && a.progress >= a.after {
 		r.add(at, "the agent answers after %v, and has no time to say that it is still at it; set \"after\" to more than \"progress\"", a.after)

@@ -490,9 +490,9 @@ func (p *play) wish(of *Part, wish events.Wish) {
 	case a.silent:
 		return
 	case a.fails != nil:
-		report.State, report.Error = string(projections.Raised), a.fails
+		report.State, report.Error, report.Left = string(projections.Raised), a.fails, a.left
 	case w.undo:
-		report.State = string(projections.Compensated)
+		report.State, report.Left = string(projections.Compensated), a.left
 	case wish.Detached:
 		report.State = string(projections.Pending)
 	default:
