@@ -85,7 +85,7 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 			page.Events = append(page.Events, e)
 			bytes += len(r.Value)
 		}
-		const far = 10_000 // offsets that are cheaper to jump over than to read
+		const far = 1000 // offsets that are cheaper to jump over than to read
 		if n := len(page.Events); more() && offsets[n]-at > far {
 			read(offsets[n])
 		}
@@ -346,6 +346,7 @@ func (i *Instance) newReader() (r *pageReader, err error) {
 	if r.Client, err = r.fetched.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMaxPartitionBytes(64<<10), // an order's events are few, and what lies behind them is read for nothing
 		kgo.MetadataMinAge(cluster.MetadataMinAge),
 	)...); err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)

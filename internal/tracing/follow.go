@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +27,7 @@ type Journal struct {
 	log   *slog.Logger
 	since time.Time // where nobody said up to where a journal was read, it is read from here on
 
-	sent, dropped, cut prometheus.Counter
+	sent, dropped, cut, skipped prometheus.Counter
 
 	most     int           // what open orders may take in memory, in bytes
 	atOnce   int           // spans that are sent together
@@ -58,13 +59,24 @@ func (s *Setup) Journal(metrics prometheus.Registerer, log *slog.Logger) *Journa
 		sent:    count("waybill_trace_spans_total", "Spans of orders that the collector has taken."),
 		dropped: count("waybill_trace_spans_dropped_total", "Spans of orders that the collector did not take within an hour, or refused while it took others."),
 		cut:     count("waybill_trace_orders_cut_total", "Orders of which spans could not be made, since what happened before is not known any more."),
+		skipped: count("waybill_trace_records_skipped_total", "Records of the journal of which no spans were made, since it was trimmed behind those of which there were."),
 	}
+}
+
+// source is an [orchestrator.Instance].
+type source interface {
+	Served() []int32
+	Marks(ctx context.Context, group string) (map[int32]int64, error)
+	Since(ctx context.Context, at time.Time) (map[int32]int64, error)
+	Mark(ctx context.Context, group string, marks map[int32]int64) error
+	History(ctx context.Context, id string, after uint64, limit int) (orchestrator.HistoryPage, error)
+	Showing(id string) (*projections.Order, error)
 }
 
 // follower is a Journal at one instance.
 type follower struct {
 	*Journal
-	instance *orchestrator.Instance
+	instance source
 	reader   lane.Journals
 	orders   *orders
 	reads    map[int32]int64 // from where each partition is read on whose spans before were taken
@@ -87,7 +99,7 @@ func (j *Journal) Run(ctx context.Context, instance *orchestrator.Instance) erro
 		wrong: throttle{every: 10 * time.Second},
 	}
 	f.orders = newOrders(instance.Topics(), j.setup, j.most)
-	f.orders.history = f.history
+	f.orders.history, f.orders.origin = f.history, f.origin
 	f.orders.lost = func(id string, why error) {
 		f.cut.Inc()
 		f.warn("spans of an order cannot be made: what happened before is not known any more", "order", id, "error", why)
@@ -144,9 +156,15 @@ func (f *follower) assign(ctx context.Context) {
 	for _, p := range begin {
 		at, said := marks[p]
 		if !said || f.gone[p] {
-			if at, said = since[p]; !said {
+			begins, known := since[p]
+			if !known {
 				continue
 			}
+			if said {
+				f.skipped.Add(float64(max(0, begins-at)))
+				f.log.Warn("the journal was trimmed behind what spans were made of: of what happened in between there are none", "partition", p, "from", at, "to", begins)
+			}
+			at = begins
 		}
 		delete(f.gone, p)
 		f.reads[p] = at
@@ -166,7 +184,7 @@ func (f *follower) drop(p int32) {
 // take makes and sends the spans of what was read.
 func (f *follower) take(ctx context.Context, fetches kgo.Fetches) {
 	defer func() { f.orders.ended = nil }()
-	read := make(map[int32]int64)
+	read := make(map[int32]int64) // up to where spans were made, and not all taken yet
 	var again []int32
 	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
 		p := fetched.Partition
@@ -184,6 +202,10 @@ func (f *follower) take(ctx context.Context, fetches kgo.Fetches) {
 			}
 			read[p] = r.Offset + 1
 			delete(f.stuck, p)
+			if len(f.orders.ended) == 0 {
+				maps.Copy(f.reads, read)
+				clear(read)
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			f.warn("cannot read on for traces; trying again", "partition", p, "error", err)
@@ -247,11 +269,14 @@ func (f *follower) send(ctx context.Context, atLeast int) bool {
 			return false
 		case err == nil:
 			f.sent.Add(float64(len(spans)))
-		case strings.Contains(err.Error(), partly): // it wants none of them again
-			f.dropped.Inc()
-			f.warn("the collector refused some of the spans that it was sent", "error", err)
+		case partly.MatchString(err.Error()): // it wants none of them again
+			n := refused(err, len(spans))
+			f.sent.Add(float64(len(spans) - n))
+			f.dropped.Add(float64(n))
+			f.warn("the collector refused some of the spans that it was sent", "spans", n, "error", err)
 		case time.Since(began) < f.patience:
 			f.warn("the collector takes no spans; trying again", "for", time.Since(began).Round(time.Second), "error", err)
+			f.mark(ctx) // up to what it took before
 			rest(ctx, pause)
 			pause = min(2*pause, longestPause)
 			continue
@@ -264,9 +289,18 @@ func (f *follower) send(ctx context.Context, atLeast int) bool {
 	}
 }
 
-// partly is what the exporter says where the collector has taken what it wants of a request: there is no other sign of
-// that.
-const partly = "OTLP partial success"
+// partly is what the exporter says where the collector has taken what it wants of a request, with how many it did not:
+// there is no other sign of that.
+var partly = regexp.MustCompile(`(?s)OTLP partial success: .*\((-?[0-9]+) spans rejected\)`)
+
+// refused is how many of so many spans a collector did not want that took others.
+func refused(err error, of int) int {
+	n, wrong := strconv.Atoi(partly.FindStringSubmatch(err.Error())[1])
+	if wrong != nil {
+		return of // more than there are
+	}
+	return min(max(n, 0), of)
+}
 
 // mark says up to where the spans were taken, where that has changed.
 func (f *follower) mark(ctx context.Context) {
@@ -287,6 +321,15 @@ func (f *follower) mark(ctx context.Context) {
 		return
 	}
 	maps.Copy(f.marked, changed)
+}
+
+// origin is what the store knows of an order.
+func (f *follower) origin(id string) (accepted time.Time, traceparent string, known bool) {
+	o, err := f.instance.Showing(id)
+	if err != nil || o.Beside() {
+		return accepted, "", false
+	}
+	return o.AcceptedAt, o.Traceparent, true
 }
 
 // history returns the events of an order before one.

@@ -2,16 +2,22 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kgo"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/collector"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -102,13 +108,111 @@ func TestSpansAreGivenUp(t *testing.T) {
 // What a collector took a part of is not sent again.
 func TestSpansArePartlyRefused(t *testing.T) {
 	s := newSender(t)
-	s.RefuseSome(1)
+	n := len(s.orders.ended)
+	s.RefuseSome(3)
 	if !s.send(t.Context(), 0) {
 		t.Error("it was to go on")
 	}
-	s.counts(t, 0, 1)
+	s.counts(t, float64(n-3), 3)
 	if all := s.Spans("wait"); all[0].Times != 1 {
 		t.Errorf("it has %+v", all)
+	}
+	for says, want := range map[string]int{
+		"x: OTLP partial success: no (3 spans rejected)": 3, "OTLP partial success: (5 spans rejected)\n(2 spans rejected)": 2, "OTLP partial success: a (99 spans rejected)": 9,
+		"OTLP partial success: a (-1 spans rejected)": 0, "OTLP partial success: only a warning (0 spans rejected)": 0, "OTLP partial success: a (99999999999999999999 spans rejected)": 9,
+	} {
+		if got := refused(errors.New(says), 9); got != want {
+			t.Errorf("%s: %d and not %d", says, got, want)
+		}
+	}
+}
+
+// kept is an instance that keeps what is marked.
+type kept struct {
+	source
+	marks, since map[int32]int64
+	serves       []int32
+}
+
+func (k *kept) Served() []int32                                           { return k.serves }
+func (k *kept) Marks(context.Context, string) (map[int32]int64, error)    { return k.marks, nil }
+func (k *kept) Since(context.Context, time.Time) (map[int32]int64, error) { return k.since, nil }
+func (k *kept) Mark(_ context.Context, _ string, marks map[int32]int64) error {
+	maps.Copy(k.marks, marks)
+	return nil
+}
+
+// reader notes from where partitions are read.
+type reader struct {
+	lane.Journals
+	from map[int32]int64
+}
+
+func (r *reader) Read(p int32, from int64) { r.from[p] = from }
+func (r *reader) Drop(int32)               {}
+
+// takes is a collector that takes so many requests.
+type takes struct {
+	left    int
+	refused atomic.Int32
+}
+
+func (e *takes) ExportSpans(context.Context, []sdk.ReadOnlySpan) error {
+	if e.left--; e.left < 0 {
+		e.refused.Add(1)
+		return errors.New("no more")
+	}
+	return nil
+}
+
+func (e *takes) Shutdown(context.Context) error { return nil }
+
+// While the collector takes nothing, what it took before is marked: after a restart that is not made once more.
+func TestWhatWasTakenIsMarkedWhileACollectorIsAway(t *testing.T) {
+	s := newSender(t)
+	e := &takes{left: 1}
+	k := &kept{marks: make(map[int32]int64), serves: []int32{0}, since: map[int32]int64{0: 7}}
+	s.setup.exporter, s.instance, s.reader, s.atOnce = e, k, &reader{from: make(map[int32]int64)}, 2
+	s.reads, s.marked, s.gone, s.stuck = make(map[int32]int64), make(map[int32]int64), make(map[int32]bool), make(map[int32]time.Time)
+	s.orders = newOrders(s.orders.topics, s.setup, 1<<20)
+	s.assign(t.Context())
+	var records []*kgo.Record
+	for i, e := range written()[:25] {
+		records = append(records, &kgo.Record{Offset: 7 + int64(i), Value: e.Append(nil)})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.take(ctx, kgo.Fetches{{Topics: []kgo.FetchTopic{{Partitions: []kgo.FetchPartition{{Records: records}}}}}})
+	}()
+	oracle.Until(t, "it is refused", func() error {
+		if e.refused.Load() < 3 {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	cancel()
+	<-done
+	// The second span ends with the seventh record, and the third with the ninth.
+	if k.marks[0] != 7+8 {
+		t.Errorf("it marks %v", k.marks)
+	}
+}
+
+// Where a journal was trimmed behind what spans were made of, that is said, and how much it is.
+func TestAJournalIsTrimmed(t *testing.T) {
+	s := newSender(t)
+	k := &kept{marks: map[int32]int64{0: 10, 1: 20}, serves: []int32{0, 1, 2}, since: map[int32]int64{0: 100, 1: 100, 2: 100}}
+	r := &reader{from: make(map[int32]int64)}
+	s.instance, s.reader = k, r
+	s.reads, s.marked, s.gone, s.stuck = make(map[int32]int64), make(map[int32]int64), map[int32]bool{0: true}, make(map[int32]time.Time)
+	s.assign(t.Context())
+	if r.from[0] != 100 || r.from[1] != 20 || r.from[2] != 100 || testutil.ToFloat64(s.skipped) != 90 {
+		t.Errorf("it reads from %v, and has skipped %v", r.from, testutil.ToFloat64(s.skipped))
+	}
+	if log := s.log.String(); strings.Count(log, "was trimmed") != 1 || !strings.Contains(log, "partition=0 from=10 to=100") {
+		t.Errorf("the log says %s", log)
 	}
 }
 

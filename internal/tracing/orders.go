@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -22,10 +23,13 @@ import (
 //
 // It folds the orders that are open as lanes do, but for their payloads, and sees by what an event changes which
 // attempts it begins and ends. Of an order that it does not have, since the process began after the order or others
-// were in its place, it has history tell all that was before.
+// were in its place, it has history tell all that was before. Of one that is not sampled it knows that alone.
 type orders struct {
 	topics  *events.Topics
 	tracer  trace.Tracer
+	sampled spans.Sampler
+	// origin says of an order when it was accepted, and with which traceparent, as far as that is known at once.
+	origin  func(id string) (accepted time.Time, traceparent string, known bool)
 	history func(ctx context.Context, id string, before uint64) ([]events.Event, error)
 
 	most   int // what all of them may take in memory, in bytes, roughly
@@ -41,9 +45,9 @@ type orders struct {
 type order struct {
 	id        string
 	partition int32
-	state     *projections.Order
+	state     *projections.Order // nil where it is not sampled, as is all below but its size
 	of        spans.Order
-	root      trace.Span // of one that is not sampled it records nothing
+	root      trace.Span
 	within    trace.SpanContext
 	attempts  map[work]trace.Span
 	size      int
@@ -58,7 +62,7 @@ type work struct {
 }
 
 func newOrders(topics *events.Topics, setup *Setup, most int) *orders {
-	o := &orders{topics: topics, most: most, byID: make(map[string]*list.Element), recent: list.New()}
+	o := &orders{topics: topics, sampled: setup.Sampled(), most: most, byID: make(map[string]*list.Element), recent: list.New()}
 	provider := sdk.NewTracerProvider(sdk.WithSampler(setup.sampler), sdk.WithResource(setup.resource), sdk.WithIDGenerator(given{}), sdk.WithSpanProcessor(o))
 	o.tracer = provider.Tracer(spans.Scope, trace.WithSchemaURL(spans.SchemaURL))
 	return o
@@ -71,10 +75,18 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 	case element != nil:
 		all.recent.MoveToFront(element)
 	case e.Type == events.OrderAccepted, e.Type == events.OrderRejected:
+		if !all.samples(e.Order, e.At, e.Traceparent) {
+			all.pass(partition, e)
+			return nil
+		}
 		element = all.begin(partition, e)
 	case !tells[e.Type]:
 		return nil
 	default:
+		if at, traceparent, known := all.origin(e.Order); known && !all.samples(e.Order, at, traceparent) {
+			all.pass(partition, e)
+			return nil
+		}
 		before, err := all.history(ctx, e.Order, e.Seq)
 		switch {
 		case errors.Is(err, projections.ErrForgotten), errors.Is(err, projections.ErrNotFound):
@@ -84,6 +96,10 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 			return err
 		case len(before) == 0 || before[0].Type != events.OrderAccepted:
 			return nil // a record beside the orders
+		}
+		if !all.samples(e.Order, before[0].At, before[0].Traceparent) {
+			all.pass(partition, e)
+			return nil
 		}
 		element = all.begin(partition, &before[0])
 		o := in(element)
@@ -98,7 +114,13 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 		o.replayed = false
 	}
 	o := in(element)
-	if e.Seq <= o.state.Seq { // once more
+	switch {
+	case o.state == nil:
+		if ends[e.Type] {
+			all.drop(element)
+		}
+		return nil
+	case e.Seq <= o.state.Seq: // once more
 		return nil
 	}
 	if err := all.apply(o, e); err != nil {
@@ -110,7 +132,14 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 		all.drop(element)
 		return nil
 	}
-	all.bound(o)
+	// As measured, of orders of three steps and of thirty, and not less.
+	size := 3<<10 + 640*len(o.state.Steps) + 2<<10*len(o.attempts)
+	for i := range o.state.Steps {
+		if each := o.state.Steps[i].Each; each != nil {
+			size += 32 * each.Count
+		}
+	}
+	all.bound(o, size)
 	return nil
 }
 
@@ -124,6 +153,27 @@ var tells = map[events.Type]bool{
 	events.StepRaised: true, events.StepSkipped: true,
 	events.UndoStarted: true, events.UndoOrdered: true, events.ItemsOrdered: true, events.UndoCompleted: true, events.UndoFailed: true,
 	events.UndoExpired: true, events.UndoSkipped: true,
+}
+
+// ends are the types of events with which an order ends. One that is undone after that is looked at anew.
+var ends = map[events.Type]bool{
+	events.OrderRejected: true, events.OrderCompleted: true, events.OrderCompensated: true, events.OrderCancelled: true, events.OrderRaised: true, events.OrderTerminated: true,
+}
+
+// samples says whether there are spans of an order.
+func (all *orders) samples(id string, accepted time.Time, traceparent string) bool {
+	of := spans.Of(id, accepted, traceparent)
+	return all.sampled(of.Parent, of.Trace)
+}
+
+// pass notes of an order that there are no spans of it, unless it ends with the event.
+func (all *orders) pass(partition int32, e *events.Event) {
+	if ends[e.Type] {
+		return
+	}
+	o := &order{id: e.Order, partition: partition}
+	all.byID[o.id] = all.recent.PushFront(o)
+	all.bound(o, 512+len(o.id))
 }
 
 // begin opens an order by its first event, which is not applied yet.
@@ -175,9 +225,6 @@ func (all *orders) apply(o *order, event *events.Event) error {
 	if was && !o.state.State.Final() { // the order of a parent that is undone
 		first := trace.NewSpanContext(trace.SpanContextConfig{TraceID: o.of.Trace, SpanID: o.of.Root(), TraceFlags: o.within.TraceFlags()})
 		o.begin(trace.ContextWithSpanContext(context.Background(), first), all.tracer, "undo order "+o.state.Workflow, o.of.Undo(e.Seq), &e, trace.SpanKindInternal, o.attributes(&e))
-	}
-	if !o.within.IsSampled() {
-		return nil // it is folded all the same: so it is known until it ends
 	}
 	touched := false
 	for i := range o.state.Steps {
@@ -303,17 +350,11 @@ func fault(span trace.Span, err *events.Error, otherwise string) {
 	span.SetAttributes(spans.ErrorType.String(code))
 }
 
-// bound keeps what all open orders take within bounds: those of which nothing was heard for longest go.
-func (all *orders) bound(o *order) {
-	all.has -= o.size
-	// As measured, of orders of three steps and of thirty, and not less.
-	o.size = 3<<10 + 640*len(o.state.Steps) + 2<<10*len(o.attempts)
-	for i := range o.state.Steps {
-		if each := o.state.Steps[i].Each; each != nil {
-			o.size += 32 * each.Count
-		}
-	}
-	all.has += o.size
+// bound keeps what all open orders take within bounds, one of which takes so much now: those of which nothing was heard
+// for longest go.
+func (all *orders) bound(o *order, size int) {
+	all.has += size - o.size
+	o.size = size
 	for all.has > all.most && all.recent.Len() > 1 {
 		all.drop(all.recent.Back())
 	}

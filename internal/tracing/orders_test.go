@@ -27,6 +27,7 @@ type journal struct {
 	*testing.T
 	events  []events.Event
 	sampler sdk.Sampler
+	unknown bool // the store has none of the orders
 }
 
 // made are the spans that end with the events of a part of the journal, made as by a process that begins there and has
@@ -39,6 +40,14 @@ func (j *journal) made(from, to, most int) (made []sdk.ReadOnlySpan, asked int) 
 	}
 	all := newOrders(&topics, &Setup{sampler: j.sampler}, most)
 	all.lost = func(id string, why error) { j.Errorf("%s: %v", id, why) }
+	all.origin = func(id string) (time.Time, string, bool) {
+		for _, e := range j.events {
+			if e.Order == id && e.Type == events.OrderAccepted {
+				return e.At, e.Traceparent, !j.unknown
+			}
+		}
+		return time.Time{}, "", false
+	}
 	all.history = func(_ context.Context, id string, before uint64) (history []events.Event, _ error) {
 		asked++
 		for _, e := range j.events {
@@ -140,6 +149,48 @@ func TestSpansAreTheSameWhereverAProcessEnds(t *testing.T) {
 		if got := tell(crammed); !slices.Equal(got, want) || asked == 0 {
 			t.Errorf("%s, in no room (%d):\n%s\ninstead of\n%s", name, asked, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
+	}
+}
+
+// Of what is not sampled nothing is made, and nothing is read anew, wherever a process begins and however little room it
+// has; nor is it kept once it has ended. Of what else there is the same is made, beside it.
+func TestWhatIsNotSampledIsNotReadAnew(t *testing.T) {
+	for name, j := range journals(t) {
+		half := &journal{T: t, events: j.events, sampler: sdk.TraceIDRatioBased(0.5)}
+		whole, _ := half.made(0, len(j.events), 1<<30)
+		want := tell(whole)
+		if every, _ := j.made(0, len(j.events), 1<<30); name == "written" && (len(want) == 0 || len(want) == len(every)) {
+			t.Errorf("%s: of %d spans %d are sampled", name, len(every), len(want))
+		}
+		none := &journal{T: t, events: j.events, sampler: sdk.NeverSample()}
+		for cut := range j.events {
+			first, _ := half.made(0, cut, 1<<30)
+			second, _ := half.made(cut, len(j.events), 1)
+			if got := tell(append(first, second...)); !slices.Equal(got, want) {
+				t.Fatalf("%s, cut at %d:\n%s\ninstead of\n%s", name, cut, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			if made, asked := none.made(cut, len(j.events), 1<<30); asked > 0 || len(made) > 0 {
+				t.Fatalf("%s, cut at %d: %d spans, and history was asked for %d times", name, cut, len(made), asked)
+			}
+		}
+		unknown := &journal{T: t, events: j.events, sampler: sdk.NeverSample(), unknown: true}
+		if made, _ := unknown.made(len(j.events)/2, len(j.events), 1<<30); len(made) > 0 {
+			t.Errorf("%s: %d spans of orders that the store does not have", name, len(made))
+		}
+	}
+	topics, err := events.NewTopics("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := newOrders(&topics, &Setup{sampler: sdk.NeverSample()}, 1<<30)
+	all.origin = func(string) (time.Time, string, bool) { return time.Time{}, "", true }
+	for _, e := range written() {
+		if err := all.take(t.Context(), 0, &e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all.has != 0 || len(all.byID) > 0 {
+		t.Errorf("%d orders are kept that have ended, in %d bytes", len(all.byID), all.has)
 	}
 }
 
