@@ -37,6 +37,8 @@ type catalogue struct {
 	fetched fetch.Bound
 	// instance is whose it is.
 	instance string
+	// meters have labels of the names in the order in which these were registered, which is the same for all instances.
+	meters *lane.Meters
 	// level is the level of the language that a definition needs.
 	level func(*workflow.Workflow) int
 	// alarm calls an operator to a topic that cannot be read on, and says whether Kafka has
@@ -57,7 +59,7 @@ type catalogue struct {
 
 func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*catalogue, error) {
 	c := &catalogue{
-		topics: topics, kafka: opts, log: log, level: (*workflow.Workflow).Level, patience: soughtPatience,
+		topics: topics, kafka: opts, log: log, meters: lane.NewMeters(), level: (*workflow.Workflow).Level, patience: soughtPatience,
 		changed: make(chan struct{}), asks: make(chan struct{}, 1), newer: make(map[string]int), latest: make(map[string]int),
 	}
 	client, err := c.fetched.NewClient(append(opts[:len(opts):len(opts)],
@@ -123,6 +125,7 @@ func (c *catalogue) takeNewer(r *kgo.Record) bool {
 	if err != nil || level <= workflow.Level || bad != nil || version < 1 {
 		return false
 	}
+	c.meters.Workflows.Label(name)
 	if id := workflow.ID(name, version); c.flows.Find(name, version) == nil && c.newer[id] == 0 {
 		c.newer[id] = level
 		c.findLatest(name)
@@ -209,6 +212,12 @@ func (c *catalogue) take(r *kgo.Record) {
 		return
 	}
 	c.flows.Add(flow)
+	for _, name := range flow.Names() {
+		c.meters.Workflows.Label(name)
+	}
+	for _, agent := range flow.Agents() {
+		c.meters.Agents.Label(agent)
+	}
 }
 
 // find returns a definition, version 0 meaning the newest; nil if it is not

@@ -18,11 +18,57 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
+
+// Which names stand in labels follows from the order in which they were registered, whatever an instance
+// has to do with first.
+func TestNamesInLabelsAreThoseThatWereRegisteredFirst(t *testing.T) {
+	topics, err := events.NewTopics("waybill")
+	must(t, err)
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers("localhost:0")}, &topics, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.client.Close()
+	put := func(name, steps string, headers ...kgo.RecordHeader) {
+		c.take(&kgo.Record{Key: []byte(name + "@1"), Value: fmt.Appendf(nil, `{"workflow":%q,"version":1,"steps":[%s]}`, name, steps), Headers: headers})
+	}
+	put("all", `{"name":"one","each":{"items":"[1]","steps":[{"name":"a","agent":"inner"}]}}`)
+	put("later", "", kgo.RecordHeader{Key: headerLevel, Value: []byte("999")}) // of a newer release
+	for n := range lane.MaxNames {
+		put(fmt.Sprint("w", n), fmt.Sprintf(`{"name":"a","agent":"a%d"}`, n))
+	}
+	last := lane.MaxNames - 1
+	for of, names := range map[*lane.Names][2][]string{
+		&c.meters.Workflows: {{"all", "all/one", "later", fmt.Sprint("w", last-3)}, {fmt.Sprint("w", last-2), fmt.Sprint("w", last), "unknown"}},
+		&c.meters.Agents:    {{"inner", "a0", fmt.Sprint("a", last-1)}, {fmt.Sprint("a", last), "unknown"}},
+	} {
+		for _, name := range names[1] { // an order of it comes first
+			if label := of.Label(name); label != lane.OtherNames {
+				t.Errorf("%s has the label %s", name, label)
+			}
+		}
+		for _, name := range names[0] {
+			if label := of.Label(name); label != name {
+				t.Errorf("%s has the label %s", name, label)
+			}
+		}
+	}
+}
+
+// What waits in a partition that is being counted is missing, and no more than that is.
+func TestCountsOfWhatIsKnown(t *testing.T) {
+	is := projections.Standing{Workflow: "w", State: projections.Pending}
+	sum, missing := addUp(slices.Values([]int32{1, 2, 3}), func(p int32) (projections.Counts, bool) {
+		return projections.Counts{Orders: map[projections.Standing]int{is: int(p)}, Alerts: 1}, p != 2
+	})
+	if sum.Orders[is] != 4 || sum.Alerts != 2 || missing != 1 {
+		t.Errorf("%+v, and %d are missing", sum, missing)
+	}
+}
 
 // A version of a workflow never changes, whatever comes to stand on the topic.
 func TestCatalogue(t *testing.T) {

@@ -268,7 +268,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		_, highest, err := i.formats()
 		return highest, err
 	}}
-	i.catalogue.instance = cfg.ID
+	i.catalogue.instance, i.catalogue.meters = cfg.ID, cfg.Meters
 	i.catalogue.alarm = func(ctx context.Context, why error) bool { return i.alert(ctx, "workflows", why) }
 	i.members.alarm = func(ctx context.Context, p int32, why error, heard func()) {
 		i.members.closing.Go(func() { // Kafka may take its time, and the partition has none

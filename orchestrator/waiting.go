@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -91,17 +93,21 @@ func (i *Instance) Agents() map[string]lane.Agent {
 // Meters measure what its lanes commit.
 func (i *Instance) Meters() *lane.Meters { return i.cfg.Meters }
 
-// Counts is how much waits in the partitions that this instance serves, and false as long as that
-// is not known of all of them.
-func (i *Instance) Counts() (sum projections.Counts, known bool) {
-	for p := range i.members.lanes() {
-		of, known := i.store.Counts(p)
-		if !known {
-			return sum, false
+// Counts is how much waits in the partitions that this instance serves, but for so many of which that is not
+// known yet.
+func (i *Instance) Counts() (sum projections.Counts, missing int) {
+	return addUp(maps.Keys(i.members.lanes()), i.store.Counts)
+}
+
+func addUp(partitions iter.Seq[int32], counts func(int32) (projections.Counts, bool)) (sum projections.Counts, missing int) {
+	for p := range partitions {
+		if of, known := counts(p); known {
+			sum.Add(of)
+		} else {
+			missing++
 		}
-		sum.Add(of)
 	}
-	return sum, true
+	return sum, missing
 }
 
 // mostLimits is how many limits [Instance.OwnLimits] reads.

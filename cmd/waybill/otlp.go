@@ -30,8 +30,15 @@ const lastPush = 5 * time.Second
 // the other side: what it does not take is said in the log.
 func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.Logger) (stop func(), _ error) {
 	endpoint := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
-	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_METRICS_EXPORTER") == "none" {
+	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return func() {}, nil
+	}
+	switch exporter := os.Getenv("OTEL_METRICS_EXPORTER"); exporter {
+	case "none":
+		return func() {}, nil
+	case "", "otlp":
+	default:
+		return nil, usageError{fmt.Errorf("OTEL_METRICS_EXPORTER is %q: use otlp, or none to push nothing; /metrics answers Prometheus in either case", exporter)}
 	}
 	tracing.Complain(log)
 	var exporter metric.Exporter

@@ -69,6 +69,10 @@ func TestMetricsArePushed(t *testing.T) {
 
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
 	waybill(t, "", "dev", "--data-dir", t.TempDir(), "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0").want(t, 2, "", "use http/protobuf or grpc")
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+	t.Setenv("OTEL_METRICS_EXPORTER", "prometheus")
+	waybill(t, "", "dev", "--data-dir", t.TempDir(), "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0").want(t, 2, "", `OTEL_METRICS_EXPORTER is "prometheus": use otlp, or none`)
+	t.Setenv("OTEL_METRICS_EXPORTER", "otlp")
 	for _, off := range [][2]string{{"OTEL_SDK_DISABLED", "true"}, {"OTEL_METRICS_EXPORTER", "none"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", ""}} {
 		t.Run(off[0], func(t *testing.T) {
 			t.Setenv(off[0], off[1])

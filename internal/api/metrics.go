@@ -174,6 +174,7 @@ var (
 	ordersOpen    = prometheus.NewDesc("waybill_orders", "Orders that have not ended. Of the partitions that this instance serves.", []string{"workflow", "state"}, nil)
 	alertsOpen    = prometheus.NewDesc("waybill_alerts_open", "Orders in Error with an open alert. Of the partitions that this instance serves.", nil, nil)
 	approvalsOpen = prometheus.NewDesc("waybill_approvals_open", "Orders that wait for people to decide. Of the partitions that this instance serves.", nil, nil)
+	uncounted     = prometheus.NewDesc("waybill_partitions_uncounted", "Partitions that this instance serves of which it is not known yet how many orders wait: they are not in waybill_orders, waybill_alerts_open and waybill_approvals_open.", nil, nil)
 	limitWaiting  = prometheus.NewDesc("waybill_limit_waiting", "Attempts that wait for a place of the limit. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)
 	limitTaken    = prometheus.NewDesc("waybill_limit_taken", "Places of the limit that are taken. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)
 	folded        = prometheus.NewDesc("waybill_partition_folded_records", "Up to which offset of the partition's journal this instance has folded it: with those that it has to fold, how far a rebuild is.", []string{"partition"}, nil)
@@ -182,7 +183,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{ordersOpen, alertsOpen, approvalsOpen, limitWaiting, limitTaken, folded, behind} {
+	for _, desc := range []*prometheus.Desc{ordersOpen, alertsOpen, approvalsOpen, uncounted, limitWaiting, limitTaken, folded, behind} {
 		to <- desc
 	}
 }
@@ -200,7 +201,9 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	if counts, known := u.Counts(); known {
+	counts, missing := u.Counts()
+	gauge(uncounted, float64(missing))
+	if owned := u.Owned(); missing < owned || owned == 0 {
 		by := make(map[projections.Standing]int)
 		for _, which := range slices.SortedFunc(maps.Keys(counts.Orders), func(a, b projections.Standing) int { return strings.Compare(a.Workflow, b.Workflow) }) {
 			by[projections.Standing{Workflow: u.Meters().Workflows.Label(which.Workflow), State: which.State}] += counts.Orders[which]

@@ -45,9 +45,9 @@ type orders struct {
 type order struct {
 	id        string
 	partition int32
-	state     *projections.Order // nil where it is not sampled, as is all below but its size
+	state     *projections.Order // nil where it is known not to be sampled, as is all below but its size
 	of        spans.Order
-	root      trace.Span
+	root      trace.Span // of one that is not sampled all the same it records nothing
 	within    trace.SpanContext
 	attempts  map[work]trace.Span
 	size      int
@@ -96,10 +96,6 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 			return err
 		case len(before) == 0 || before[0].Type != events.OrderAccepted:
 			return nil // a record beside the orders
-		}
-		if !all.samples(e.Order, before[0].At, before[0].Traceparent) {
-			all.pass(partition, e)
-			return nil
 		}
 		element = all.begin(partition, &before[0])
 		o := in(element)

@@ -82,8 +82,8 @@ const (
 	OtherNames = "other"
 )
 
-// Names are those that stand in labels: the first [MaxNames] that came. The zero value is
-// ready, and safe for concurrent use.
+// Names are those that stand in labels: the first [MaxNames] that came, of workflows and agents those that
+// the catalogue has first. The zero value is ready, and safe for concurrent use.
 type Names struct {
 	mu    sync.Mutex
 	known map[string]bool

@@ -188,6 +188,12 @@ func (w *Workflow) inners(tell func(*Workflow)) {
 	}
 }
 
+// Names are the workflow's name, and those under which what it does with items is known.
+func (w *Workflow) Names() (names []string) {
+	w.inners(func(w *Workflow) { names = append(names, w.Name) })
+	return names
+}
+
 // limited says that steps that do an item, or ask for a page, are under a limit.
 func (e *Each) limited() bool {
 	for _, w := range []*Workflow{e.Pages, e.Steps} {
