@@ -3,6 +3,9 @@
 // testcontainers, in the order and under the conditions that the file says, and
 // runs orders through it.
 //
+// Of the profile with Prometheus and Grafana it reads what is mounted, and starts
+// nothing.
+//
 // It has no code but tests. Where no Docker engine answers, or Kafka's image
 // cannot be had, they are skipped; with WAYBILL_REQUIRE_DOCKER=1 they fail
 // instead.
