@@ -606,6 +606,9 @@ func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 // the order, it tells of nothing.
 func (i *Instance) Watch(id string) *projections.Watch { return i.store.Watch(i.Partition(id), id) }
 
+// Feed tells of all orders that are written here: see [projections.Store.Feed].
+func (i *Instance) Feed() *projections.Feed { return i.store.Feed() }
+
 // Items are those of a step of an order: see [projections.Store.Items]. It fails as [Instance.Order] does.
 func (i *Instance) Items(id, step string, behind, limit int, failed bool) (all []projections.Item, next int, err error) {
 	p, err := i.kept(id)

@@ -13,6 +13,12 @@ type LeftOut struct {
 	Unknown   []int32 // the others that are not caught up
 }
 
+// LeftOut says what a listing that is read now would leave out.
+func (i *Instance) LeftOut() LeftOut {
+	elsewhere := i.Elsewhere()
+	return LeftOut{elsewhere, i.unknownYet(elsewhere)}
+}
+
 // List returns a page of the orders that the instance knows, and what is left out. It
 // fails with [ErrUnknownYet] if it knows those of no partition.
 func (i *Instance) List(ctx context.Context, f projections.Filter) (projections.Page, LeftOut, error) {
@@ -88,8 +94,7 @@ func (i *Instance) Decides(known bool) bool {
 // its projection may have been thrown away meanwhile.
 func listed[P any](i *Instance, read func(without []int32) (P, error)) (page P, out LeftOut, err error) {
 	for {
-		out.Elsewhere = i.Elsewhere()
-		out.Unknown = i.unknownYet(out.Elsewhere)
+		out = i.LeftOut()
 		without := slices.Concat(out.Elsewhere, out.Unknown)
 		if len(out.Unknown) > 0 && len(without) == int(i.partitions) {
 			return page, out, i.known(out.Unknown[0])

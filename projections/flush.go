@@ -31,7 +31,7 @@ func (p *Partition) Flush() error {
 	if err := p.store.log.commit(b, pebble.NoSync); err != nil {
 		return err
 	}
-	p.store.watches.tell(p.id, p.dirty)
+	p.store.watches.tell(p)
 	p.counts.mu.Lock()
 	for _, e := range p.dirty {
 		p.counts.now.moved(e.stored, e.order)

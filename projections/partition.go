@@ -72,10 +72,18 @@ func (s *Store) Partition(id int32) (*Partition, error) {
 
 // CaughtUp notes that the partition was folded up to where its journal ended at some
 // time since the store was opened. See [Store.Known].
-func (p *Partition) CaughtUp() { p.store.known.Store(p.id, true) }
+func (p *Partition) CaughtUp() {
+	if _, was := p.store.known.Swap(p.id, true); !was {
+		p.store.watches.lose()
+	}
+}
 
 // FellBehind notes that the partition is not folded any more up to where its journal ends.
-func (p *Partition) FellBehind() { p.store.known.Delete(p.id) }
+func (p *Partition) FellBehind() {
+	if _, was := p.store.known.LoadAndDelete(p.id); was {
+		p.store.watches.lose()
+	}
+}
 
 // Head returns how far the partition was folded.
 func (p *Partition) Head() Head { return p.head }
@@ -177,7 +185,7 @@ func (p *Partition) drop(e *entry) {
 // Reset throws the partition's projection away, to be folded again from the
 // beginning of the journal.
 func (p *Partition) Reset() error {
-	p.store.known.Delete(p.id)
+	p.FellBehind()
 	from := prefix(p.id, 0)
 	b := p.store.db.NewBatch()
 	defer b.Close()

@@ -26,8 +26,9 @@ type watched struct {
 type watches struct {
 	some atomic.Int64
 
-	mu sync.Mutex
-	of map[watched]map[*Watch]struct{}
+	mu    sync.Mutex
+	of    map[watched]map[*Watch]struct{}
+	feeds map[*Feed]struct{}
 }
 
 // Watch tells of an order, which need not be there yet.
@@ -60,20 +61,30 @@ func (w *Watch) Close() {
 	all.some.Add(-1)
 }
 
-// tell tells of orders that readers of the store see by now. Who begins to watch after the counter was looked at
-// sees them, too.
-func (all *watches) tell(partition int32, entries []*entry) {
+// tell tells of orders of a partition that readers of the store see by now. Who begins to watch after the counter was
+// looked at sees them, too.
+func (all *watches) tell(p *Partition) {
 	if all.some.Load() == 0 {
 		return
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, e := range entries {
-		for w := range all.of[watched{partition, e.order.ID}] {
-			select {
-			case w.written <- struct{}{}:
-			default: // it was told already
+	if len(all.of) > 0 {
+		for _, e := range p.dirty {
+			for w := range all.of[watched{p.id, e.order.ID}] {
+				ring(w.written)
 			}
 		}
+	}
+	for f := range all.feeds {
+		f.add(p)
+	}
+}
+
+// ring tells somebody who was perhaps told already.
+func ring(written chan<- struct{}) {
+	select {
+	case written <- struct{}{}:
+	default:
 	}
 }

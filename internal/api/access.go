@@ -39,6 +39,13 @@ func register[I, O any](api huma.API, role identity.Role, op huma.Operation, do 
 	}
 	op.Description += "."
 	huma.Register(api, op, do)
+	if path := api.OpenAPI().Paths[op.Path]; path != nil {
+		for _, added := range []*huma.Operation{path.Post, path.Put, path.Delete} {
+			if added != nil && added.OperationID == op.OperationID && added.RequestBody != nil && added.RequestBody.Content["application/json"] != nil {
+				strict(api.OpenAPI().Components.Schemas, added.RequestBody.Content["application/json"].Schema)
+			}
+		}
+	}
 }
 
 // answers describes an answer besides that of an operation's default status.

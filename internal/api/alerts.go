@@ -25,12 +25,14 @@ func (s *Server) alerts(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-alerts", Method: http.MethodGet, Path: "/api/v1/alerts",
 		Summary: "List the open alerts", Tags: []string{"orders"},
-		Description: "Orders in state Error that wait for an operator, newest alert first. A page may have fewer than limit though more follow: next says so.",
+		Description: "Orders in state Error that wait for an operator, newest alert first. A page may have fewer than limit though more follow: next says so. With Accept: text/event-stream it is followed what changes.",
+		Responses:   streamed[AlertPage](api),
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listAlerts)
 }
 
 type alertsInput struct {
+	FollowInput
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After string `query:"after" doc:"The next of the page before"`
 }

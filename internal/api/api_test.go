@@ -208,6 +208,7 @@ func TestAPI(t *testing.T) {
 	s.with("unchanged", (*stage).testUnchanged)
 	s.with("read at once", (*stage).testReadAtOnce)
 	s.with("follow", (*stage).testFollow)
+	s.with("follow lists", (*stage).testFollowLists)
 	s.with("refused at once", (*stage).testRefusedAtOnce)
 	s.with("who waits", (*stage).testWaiters)
 	s.with("openapi", (*stage).testOpenAPI)
@@ -321,7 +322,7 @@ func (s *stage) testSubmit() {
 		"a/b": "/api/v1/orders/a%2Fb", "ü 100%?#": "/api/v1/orders/%C3%BC%20100%25%3F%23",
 		"..": "/api/v1/orders/%2E%2E", "x/history": "/api/v1/orders/x%2Fhistory", "a//b": "/api/v1/orders/a%2F%2Fb",
 	} {
-		body, err := json.Marshal(map[string]any{"id": id, "workflow": "order-fulfilment", "input": map[string]any{"total": 42}, "unknown": true, "replyTo": nil})
+		body, err := json.Marshal(map[string]any{"id": id, "workflow": "order-fulfilment", "input": map[string]any{"total": 42}, "replyTo": nil})
 		if err != nil {
 			s.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
@@ -157,10 +159,15 @@ func reads[B any, P interface {
 		path := huma.NewPathBuffer(nil, 0)
 		path.Push("body.with")
 		if huma.Validate(registry, schema, path, huma.ModeWriteToServer, loose, &found); len(found.Errors) > 0 {
+			for n, err := range found.Errors {
+				if e, is := errors.AsType[*huma.ErrorDetail](err); is && e.Message == validation.MsgUnexpectedProperty {
+					found.Errors[n] = unknown(registry, schema, "body.with.", e)
+				}
+			}
 			return events.Command{}, found.Errors
 		}
 		b := P(new(B))
-		if err := jsonv2.Unmarshal(body, b, jsonv2.RejectUnknownMembers(true)); err != nil {
+		if err := jsonv2.Unmarshal(body, b); err != nil {
 			return events.Command{}, []error{&huma.ErrorDetail{Location: "body.with", Message: err.Error()}}
 		}
 		if resolver, ok := any(b).(huma.Resolver); ok {

@@ -243,7 +243,11 @@ func (c *Client) Command(ctx context.Context, id string, command *events.Command
 	if err != nil {
 		return nil, err
 	}
-	body, err := command.Encode() // with more fields than the server looks at
+	body, err := encode(&struct {
+		*events.Command
+		Name string `json:"command,omitzero"` // the path says it
+		Key  string `json:"id,omitzero"`      // a header says it
+	}{Command: command}, jsontext.AllowDuplicateNames(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode the command: %w", err)
 	}

@@ -82,7 +82,7 @@ func (s *stage) testResubmit() {
 	s.until(func() bool { return len(of(s.history("p3"), events.AlertRaised)) == 2 })
 	s.order("p3", projections.Error)
 
-	s.act("p3", "resubmit", `{"step":"charge","input":{"total":7},"by":"ann@ops","note":"another card","unknown":1}`, 200)
+	s.act("p3", "resubmit", `{"step":"charge","input":{"total":7},"by":"ann@ops","note":"another card"}`, 200)
 	o = s.order("p3", projections.Processed)
 	charge := o.Steps[1]
 	if charge.State != projections.Completed || *charge.IdempotencyKey != "p3/charge:3" || string(charge.Input) != `{"total":7}` || charge.FailureCount != 2 || o.Alert != nil || o.Reason != nil {

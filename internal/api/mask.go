@@ -91,11 +91,10 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		}
 		answer = v
 	case *huma.ErrorModel:
-		if v.Type == "" {
-			own := *v // that of several answers, maybe
-			own.Type = typeOf(v.Status)
-			answer = &own
-		}
+		own := *v // that of several answers, maybe
+		own.Type = cmp.Or(v.Type, typeOf(v.Status))
+		own.Errors = s.explained(c.Operation(), v.Errors)
+		answer = &own
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
 	case Bulk:

@@ -97,7 +97,8 @@ func (s *Server) orders(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
 		Summary: "List orders", Tags: []string{"orders"},
-		Description: "Partition by partition, in each by state and workflow, newest first; with where by workflow. A page ends once it has cost enough, so it may have fewer orders than limit, or none, though more follow: next says so.",
+		Description: "Partition by partition, in each by state and workflow, newest first; with where by workflow. A page ends once it has cost enough, so it may have fewer orders than limit, or none, though more follow: next says so. With Accept: text/event-stream it is followed what changes under the filter.",
+		Responses:   streamed[OrderPage](api),
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listOrders)
 	register(api, identity.Viewer, huma.Operation{
@@ -324,13 +325,32 @@ func (s *Server) notSubmitted(id string, err error) error {
 // and where an instance is not caught up yet.
 const behindRetry, busyRetry, unknownRetry = "5", "1", "1"
 
-type listInput struct {
+// ListFilter says which orders a listing has.
+type ListFilter struct {
 	State    string   `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected" doc:"Only orders in this state"`
 	Workflow string   `query:"workflow" doc:"Only orders of this workflow"`
 	Where    []string `query:"where,explode" maxItems:"16" doc:"Only orders that have this label, or are found by this value of their input, as NAME=VALUE; several must all hold. They come partition by partition, in each by workflow, newest first. It takes the role payload-reader: orders of workflows for which the caller does not have it are not found"`
 	Step     string   `query:"step" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since, or that keeps them in Error, or sleeps"`
-	Limit    int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	After    string   `query:"after" doc:"The next of the page before"`
+}
+
+type listInput struct {
+	ListFilter
+	FollowInput
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	After string `query:"after" doc:"The next of the page before"`
+}
+
+// filterOf selects the orders that a caller asks for, and may see.
+func filterOf(ctx context.Context, in *ListFilter) (filter projections.Filter, err error) {
+	caller := callerOf(ctx)
+	filter = projections.Filter{State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Visible: visible(caller, identity.Viewer)}
+	if len(in.Where) > 0 {
+		if filter.Labels, err = soughtLabels(caller, in.Workflow, in.Where, "query.where"); err != nil {
+			return filter, err
+		}
+		filter.Visible = visible(caller, identity.PayloadReader)
+	}
+	return filter, nil
 }
 
 func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body OrderPage }, error) {
@@ -343,14 +363,11 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	if err != nil {
 		return nil, errCursor
 	}
-	caller := callerOf(ctx)
-	filter := projections.Filter{State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after, Visible: visible(caller, identity.Viewer)}
-	if len(in.Where) > 0 {
-		if filter.Labels, err = soughtLabels(caller, in.Workflow, in.Where, "query.where"); err != nil {
-			return nil, err
-		}
-		filter.Visible = visible(caller, identity.PayloadReader)
+	filter, err := filterOf(ctx, &in.ListFilter)
+	if err != nil {
+		return nil, err
 	}
+	filter.Limit, filter.After = in.Limit, after
 	page, left, err := i.List(ctx, filter)
 	if err != nil {
 		return nil, s.listError("list orders", err)

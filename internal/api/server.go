@@ -46,8 +46,11 @@ type Server struct {
 	bulk     *bulkActs
 	// bulkReads has how each command is read that a bulk act can have many orders do.
 	bulkReads map[string]func(body []byte) (events.Command, []error)
+	schemas   huma.Registry // of bodies and answers
 	// followers has one for each who follows an order.
 	followers chan struct{}
+	feedMu    sync.Mutex
+	feed      *listFeed // nil while nobody follows a list
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -100,7 +103,8 @@ func New(cfg Config) *Server {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
 	mux := http.NewServeMux()
-	spec := s.operations(mux, cfg.Version)
+	streams := http.NewServeMux()
+	spec := s.operations(mux, streams, cfg.Version)
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(spec) // whoever hung up needs no answer
@@ -114,7 +118,7 @@ func New(cfg Config) *Server {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
-	guarded := named(cfg.Hosts, s.identified(readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(mux)))))
+	guarded := named(cfg.Hosts, s.identified(readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(asStream(streams, mux))))))
 	if cfg.Console != nil {
 		guarded = pages(guarded, named(cfg.Hosts, readFirst(cfg.Requests, atOnce(newShares(cfg.Requests), guard.Handler(cfg.Console(guarded))))))
 	}
@@ -186,23 +190,9 @@ func (s *Server) use(ctx context.Context) (_ *orchestrator.Instance, _ context.C
 }
 
 // operations registers what OpenAPI describes, and returns the description.
-func (s *Server) operations(mux *http.ServeMux, version string) []byte {
-	config := huma.DefaultConfig("Waybill", version)
-	config.Info.Description = "Durable multi-step orders on Kafka."
-	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", "" // /openapi.json is ours; see New
-	config.CreateHooks = nil                                             // they would add $schema to every answer
-	if s.base != "" {
-		config.Servers = []*huma.Server{{URL: s.base}}
-	}
-	config.AllowAdditionalPropertiesByDefault = true // unknown fields are ignored
-	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
-	config.Transformers = []huma.Transformer{s.mask}
-	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"bearer":      {Type: "http", Scheme: "bearer", Description: "A key that `waybill key new` made, or a token of the OpenID Connect issuer that the access file names"},
-		"certificate": {Type: "mutualTLS", Description: "A client certificate that the access file names"},
-	}
-	api := humago.New(mux, config)
-	api.UseMiddleware(s.authorise(api))
+func (s *Server) operations(mux, streams *http.ServeMux, version string) []byte {
+	api := s.described(mux, version)
+	s.schemas = api.OpenAPI().Components.Schemas
 	s.orders(api)
 	s.commands(api)
 	s.migrations(api)
@@ -220,11 +210,34 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.partitions(api)
 	s.upgrades(api)
 	s.caller(api)
+	s.followsLists(s.described(streams, version))
 	spec, err := json.Marshal(api.OpenAPI())
 	if err != nil {
 		panic(fmt.Sprintf("describe the API: %v", err)) // it follows from our own types
 	}
 	return spec
+}
+
+// described has operations be answered on mux.
+func (s *Server) described(mux *http.ServeMux, version string) huma.API {
+	config := huma.DefaultConfig("Waybill", version)
+	config.Info.Description = "Durable multi-step orders on Kafka."
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", "" // /openapi.json is ours; see New
+	config.CreateHooks = nil                                             // they would add $schema to every answer
+	if s.base != "" {
+		config.Servers = []*huma.Server{{URL: s.base}}
+	}
+	config.AllowAdditionalPropertiesByDefault = true // answers may have more in the next release; see [strict]
+	config.RejectUnknownQueryParameters = true
+	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	config.Transformers = []huma.Transformer{s.mask}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"bearer":      {Type: "http", Scheme: "bearer", Description: "A key that `waybill key new` made, or a token of the OpenID Connect issuer that the access file names"},
+		"certificate": {Type: "mutualTLS", Description: "A client certificate that the access file names"},
+	}
+	api := humago.New(mux, config)
+	api.UseMiddleware(s.authorise(api))
+	return api
 }
 
 // format reads and writes JSON as the messages on Kafka are read and written.

@@ -67,10 +67,8 @@ func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.Stre
 	if err != nil {
 		return nil, s.orderError(in.ID, "read order", err)
 	}
-	select {
-	case s.followers <- struct{}{}:
-	default:
-		return nil, typed(tooBusy, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d callers follow orders, which is the most at a time; try again later, or ask with wait", maxFollowers))))
+	if err := s.followerComes(); err != nil {
+		return nil, err
 	}
 	f := &following{Server: s, instance: i, id: in.ID, after: in.After, masked: workflow != "" && !callerOf(ctx).May(identity.PayloadReader, workflow)}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
@@ -89,6 +87,16 @@ func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.Stre
 	}}, nil
 }
 
+// followerComes takes the place of one who follows. Who gets it receives from s.followers in the end.
+func (s *Server) followerComes() error {
+	select {
+	case s.followers <- struct{}{}:
+		return nil
+	default:
+		return typed(tooBusy, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d callers follow orders, which is the most at a time; try again later, or ask now and then", maxFollowers))))
+	}
+}
+
 // following is a stream of an order's events.
 type following struct {
 	*Server
@@ -103,7 +111,7 @@ type following struct {
 // run sends events until the order has ended, or nobody reads them, or ctx ends. It has no place among the requests that
 // are answered but while it reads.
 func (f *following) run(ctx context.Context) {
-	f.out.Header().Set("Content-Type", "text/event-stream")
+	f.out.Header().Set("Content-Type", eventStream)
 	_ = f.control.SetReadDeadline(time.Time{}) // of the request, which was read; who closes the connection is heard
 	watch := f.instance.Watch(f.id)
 	defer watch.Close()

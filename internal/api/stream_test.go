@@ -31,11 +31,18 @@ type stream struct {
 // follows begins to follow an order.
 func (s *stage) follows(id, last string) *stream {
 	s.Helper()
+	return s.opens("/api/v1/orders/"+id+"/events", last)
+}
+
+// opens begins to read a stream.
+func (s *stage) opens(path, last string) *stream {
+	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/api/v1/orders/"+id+"/events", http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, http.NoBody)
 	if err != nil {
 		s.Fatal(err)
 	}
+	r.Header.Set("Accept", eventStream)
 	if last != "" {
 		r.Header.Set("Last-Event-ID", last)
 	}

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
+
+	"github.com/waybill-dev/waybill/yamlfile"
+)
+
+// Members are told apart by case when they are read, so they are when they are checked.
+func init() { huma.ValidateStrictCasing = true }
+
+// strict has a body be refused that has a member which its schema does not name: a misspelt one would be passed over. What
+// a caller says to agents and the like has no schema, and is not looked at.
+func strict(registry huma.Registry, body *huma.Schema) {
+	s := resolved(registry, body)
+	if s.AdditionalProperties != true || len(s.Properties) == 0 {
+		return
+	}
+	s.AdditionalProperties = false
+	for _, member := range s.Properties {
+		strict(registry, member)
+	}
+}
+
+// resolved is the schema to which another refers, if it refers to one.
+func resolved(registry huma.Registry, s *huma.Schema) *huma.Schema {
+	for s.Ref != "" {
+		s = registry.SchemaFromRef(s.Ref)
+	}
+	return s
+}
+
+// mostErrors is how many of the things that are wrong with a request are told: there may be as many as a body has bytes.
+const mostErrors = 32
+
+const (
+	unknownMember    = "unknown member"
+	unknownParameter = "unknown query parameter"
+)
+
+// explained are the errors of a request's check, in the order of where they are, at most [mostErrors] of them. What is
+// unknown comes with what may have been meant instead.
+func (s *Server) explained(op *huma.Operation, all []*huma.ErrorDetail) []*huma.ErrorDetail {
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b *huma.ErrorDetail) int { return cmp.Compare(a.Location, b.Location) })
+	all = all[:min(len(all), mostErrors)]
+	for n, e := range all {
+		switch {
+		case e == nil:
+		case e.Message == validation.MsgUnexpectedProperty && op != nil && op.RequestBody != nil:
+			all[n] = unknown(s.schemas, op.RequestBody.Content["application/json"].Schema, "body.", e)
+		case e.Message == unknownParameter && op != nil:
+			var known []string
+			for _, p := range op.Parameters {
+				if p.In == "query" {
+					known = append(known, p.Name)
+				}
+			}
+			all[n] = &huma.ErrorDetail{Location: e.Location, Message: unknownParameter + yamlfile.DidYouMean(strings.TrimPrefix(e.Location, "query."), known)}
+		}
+	}
+	return all
+}
+
+// unknown says of a member of a body with that schema, which stands at a place, that it is not known. What it stands in, of
+// which the check tells all, is left out.
+func unknown(registry huma.Registry, body *huma.Schema, at string, e *huma.ErrorDetail) *huma.ErrorDetail {
+	schema, path := resolved(registry, body), strings.TrimPrefix(e.Location, at)
+	for {
+		name, rest, deeper := strings.Cut(path, ".")
+		if !deeper || schema.Properties[name] == nil {
+			return &huma.ErrorDetail{Location: e.Location, Message: unknownMember + yamlfile.DidYouMean(path, slices.Sorted(maps.Keys(schema.Properties)))}
+		}
+		schema, path = resolved(registry, schema.Properties[name]), rest
+	}
+}

@@ -1,0 +1,64 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// No operation takes a body, or a query, with what it does not know, wherever that stands.
+func TestNothingMisspeltIsTaken(t *testing.T) {
+	s := New(Config{Version: "test"})
+	var bodies, queries []string
+	for _, r := range routes(t, s, "") {
+		wrong := func(path, body, at string) bool {
+			w := send(t, s, r.method, path, "", body)
+			var p Problem
+			_ = json.Unmarshal(w.Body.Bytes(), &p) // else it has no errors
+			return w.Code == http.StatusUnprocessableEntity && slices.ContainsFunc(p.Errors, func(e ProblemEntry) bool { return e.Location == at && strings.HasPrefix(e.Message, "unknown ") })
+		}
+		if !wrong(r.path+"?mispelt=1", "", "query.mispelt") && r.path != "/openapi.json" {
+			queries = append(queries, r.method+" "+r.path)
+		}
+		if r.method != http.MethodGet && !wrong(r.path, `{"mispelt":1}`, "body.mispelt") {
+			bodies = append(bodies, r.method+" "+r.path)
+		}
+	}
+	// These have no JSON of their own: the others are a file, or nothing.
+	if len(queries) > 0 || len(bodies) != 4 {
+		t.Errorf("unknown parameters are taken by %q, unknown members by %q", queries, bodies)
+	}
+	for _, c := range []struct{ path, body, errors string }{
+		{"/api/v1/orders", `{"workflow":"w","inptu":{"inptu":1},"Labels":{"any":"x"}}`, `[{body.Labels unknown member; did you mean "labels"? <nil>} {body.inptu unknown member; did you mean "input"? <nil>}]`},
+		{"/api/v1/orders", `{"workflow":"w","a.b":1}`, `[{body.a.b unknown member <nil>}]`},
+		{"/api/v1/bulk", `{"command":"cancel","filter":{"stat":"Error"}}`, `[{body.filter.stat unknown member; did you mean "state"? <nil>}]`},
+		{"/api/v1/orders?wiat=30s", `{"workflow":"w"}`, `[{query.wiat unknown query parameter; did you mean "wait"? <nil>}]`},
+		{"/api/v1/orders/o-1/resubmit", `{"nweKey":true,"map":{"any":"x"}}`, `[{body.nweKey unknown member; did you mean "newKey"? <nil>}]`},
+	} {
+		w := send(t, s, http.MethodPost, c.path, "", c.body)
+		var p struct {
+			Errors []struct {
+				Location, Message string
+				Value             any
+			}
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != http.StatusUnprocessableEntity || fmt.Sprint(p.Errors) != c.errors {
+			t.Errorf("%s %s: %d %v %v", c.path, c.body, w.Code, p.Errors, err)
+		}
+	}
+	// However much is wrong, and however large what it stands in, the answer is short.
+	var many strings.Builder
+	for n := range 20_000 {
+		fmt.Fprintf(&many, `"m%d":1,`, n)
+	}
+	if w := send(t, s, http.MethodPost, "/api/v1/orders", "", "{"+many.String()+`"workflow":"w"}`); w.Code != http.StatusUnprocessableEntity || w.Body.Len() > 10_000 {
+		t.Errorf("%d with %d bytes", w.Code, w.Body.Len())
+	}
+	// What is an input's own, and where a body only says what its author chose, is nobody else's.
+	if w := send(t, s, http.MethodPost, "/api/v1/orders", "", `{"workflow":"w","input":{"inptu":{"Workflow":1}},"labels":{"mispelt":"x"}}`); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
