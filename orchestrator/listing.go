@@ -28,6 +28,19 @@ func (i *Instance) List(ctx context.Context, f projections.Filter) (projections.
 	})
 }
 
+// Count says how many orders of those that the instance knows a filter selects: see [projections.Store.Count]. It fails as
+// [Instance.List] does.
+func (i *Instance) Count(ctx context.Context, f projections.Filter) (n int, more bool, _ error) {
+	n, _, err := listed(i, func(without []int32) (int, error) {
+		f.Without = without
+		var n int
+		var err error
+		n, more, err = i.store.Count(ctx, i.partitions, f)
+		return n, err
+	})
+	return n, more, err
+}
+
 // Alerts returns a page of the open alerts that the instance knows, behind the place
 // after unless that is nil, and what is left out: only those of workflows that are visible,
 // nil meaning all. It fails as [Instance.List] does.

@@ -141,7 +141,7 @@ func (r *summaries) find(ctx context.Context, p int32, it *pebble.Iterator, f *F
 		if !o.has(f.Labels) || !bytes.Equal(labelPlace(o), have) {
 			return false, fmt.Errorf("%w: order %q is found by labels that it does not have", errDamaged, id)
 		}
-		if (f.State == "" || o.State == f.State) && (f.Step == "" || o.standsAt(f.Step)) {
+		if (f.State == "" || o.State == f.State) && f.looked(o) {
 			page.Orders = append(page.Orders, o)
 		}
 		place, agree = append(bytes.Clone(have), 0), 0 // the first behind it

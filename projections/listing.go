@@ -3,9 +3,11 @@ package projections
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -18,6 +20,11 @@ type Filter struct {
 	Open bool
 	// Step selects orders of which this step failed, or its undo.
 	Step string
+	// Since and Until are the first and the last time at which an order may have changed last; zero is any.
+	Since, Until time.Time
+	// Newest has them come by when they were accepted, the newest first, whatever partition and state they are in. It takes a
+	// Workflow, and no Labels.
+	Newest bool
 	// Labels selects orders that have all of them. They come by workflow, newest first.
 	Labels map[string]string
 	// Without are partitions to pass over.
@@ -107,6 +114,10 @@ func (s *Store) List(ctx context.Context, partitions int32, f Filter) (page Page
 			err = damage(closing)
 		}
 	}()
+	if f.Newest {
+		err := read.newest(ctx, partitions, it, &f, &page)
+		return page, err
+	}
 	for p := range partitions {
 		if slices.Contains(f.Without, p) {
 			continue
@@ -162,8 +173,13 @@ func (f *Filter) ranges(partition int32) [][]byte {
 }
 
 func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *Filter, page *Page) (full bool, _ error) {
-	var hidden []byte // how the keys begin that are passed over
+	var hidden, later []byte // how the keys begin that are passed over, and where those begin again that are not
 	next := func() bool {
+		if later != nil {
+			from := later
+			later = nil
+			return it.SeekGE(from)
+		}
 		if hidden == nil {
 			return it.Next()
 		}
@@ -189,6 +205,10 @@ func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *F
 			return true, nil
 		}
 		r.keys++
+		if within := it.Key()[:len(it.Key())-len(id)-8]; f.acceptedLater(it.Key()[len(within):]) {
+			later = binary.BigEndian.AppendUint64(bytes.Clone(within), newestUntil(f.Until))
+			continue
+		}
 		if f.Workflow != "" && workflow != f.Workflow { // one with a NUL may begin as it does
 			continue
 		}
@@ -199,7 +219,7 @@ func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *F
 		if !bytes.Equal(listingKey(p, o), it.Key()) {
 			return false, fmt.Errorf("%w: order %q is listed as another", errDamaged, id)
 		}
-		if f.Step != "" && !o.standsAt(f.Step) {
+		if !f.looked(o) {
 			continue
 		}
 		page.Orders = append(page.Orders, o)
@@ -210,8 +230,173 @@ func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *F
 	return false, nil
 }
 
+// looked says whether the filter selects an order that its index lists, by what only the record says.
+func (f *Filter) looked(o *Order) bool {
+	return (f.Step == "" || o.standsAt(f.Step)) && !o.UpdatedAt.Before(f.Since) && (f.Until.IsZero() || !o.UpdatedAt.After(f.Until))
+}
+
+// acceptedLater says whether what a listing key has of when its order was accepted is behind Until: then the order changed
+// behind that, too.
+func (f *Filter) acceptedLater(place []byte) bool {
+	return !f.Until.IsZero() && binary.BigEndian.Uint64(place) < newestUntil(f.Until)
+}
+
+// newestUntil is what listing keys have of the orders that were accepted at a time.
+func newestUntil(at time.Time) uint64 { return ^uint64(at.UnixMilli()) }
+
+// newest adds to the page the orders of a workflow, newest first: of the lists of all partitions and states it takes the
+// first that comes. A page begins with a look at each list, and costs one more for each order.
+func (r *summaries) newest(ctx context.Context, partitions int32, it *pebble.Iterator, f *Filter, page *Page) error {
+	if f.Visible != nil && !f.Visible(f.Workflow) {
+		return nil
+	}
+	type list struct {
+		partition   int32
+		from, place []byte // how its keys begin, and what follows in the next of them
+		id          string
+	}
+	var lists []*list
+	// next has a list be at its first order that is not before a place.
+	next := func(l *list, place []byte) (more bool, _ error) {
+		for ok := it.SeekGE(slices.Concat(l.from, place)); ok && bytes.HasPrefix(it.Key(), l.from); ok = it.Next() {
+			r.keys++
+			l.id = string(it.Value())
+			workflow, ok := listedWorkflow(it.Key(), l.id)
+			if !ok {
+				return false, fmt.Errorf("%w: listing key %x", errDamaged, it.Key())
+			}
+			if workflow == f.Workflow { // one with a NUL may begin as it does
+				l.place = bytes.Clone(it.Key()[len(l.from):])
+				return true, nil
+			}
+		}
+		if err := it.Error(); err != nil {
+			return false, damage(err)
+		}
+		return false, nil
+	}
+	begin := f.After
+	if len(begin) == 0 && !f.Until.IsZero() {
+		begin = binary.BigEndian.AppendUint64(nil, newestUntil(f.Until))
+	}
+	for p := range partitions {
+		if slices.Contains(f.Without, p) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for _, from := range f.ranges(p) {
+			l := &list{partition: p, from: from}
+			if more, err := next(l, begin); err != nil {
+				return err
+			} else if more {
+				lists = append(lists, l)
+			}
+		}
+	}
+	r.keys = 0 // what a page must cost
+	for len(lists) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		l := slices.MinFunc(lists, func(a, b *list) int { return bytes.Compare(a.place, b.place) })
+		if len(page.Orders) == f.Limit || r.enough() {
+			page.Next = l.place
+			return nil
+		}
+		o, err := r.order(l.partition, l.id)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(listingKey(l.partition, o), slices.Concat(l.from, l.place)) {
+			return fmt.Errorf("%w: order %q is listed as another", errDamaged, l.id)
+		}
+		if f.looked(o) {
+			page.Orders = append(page.Orders, o)
+		}
+		switch more, err := next(l, append(l.place, 0)); {
+		case err != nil:
+			return err
+		case !more:
+			lists = slices.DeleteFunc(lists, func(other *list) bool { return other == l })
+		}
+	}
+	return nil
+}
+
+// countKeys is how many keys a count looks at.
+const countKeys = 100_000
+
+// Count says how many orders a filter selects, its places aside, and whether there may be more. How many of a state have not
+// ended is known ([Store.Counts]); others are counted, up to 100000, and where their records are to be read, as many as a page
+// may read. It ends with ctx.
+func (s *Store) Count(ctx context.Context, partitions int32, f Filter) (n int, more bool, err error) {
+	if f.Step != "" || len(f.Labels) > 0 || !f.Since.IsZero() || !f.Until.IsZero() {
+		f.Limit, f.After, f.Newest = pageKeys, nil, false
+		page, err := s.List(ctx, partitions, f)
+		return len(page.Orders), page.Next != nil, err
+	}
+	view := s.db.NewSnapshot()
+	defer view.Close()
+	it, err := view.NewIter(nil)
+	if err != nil {
+		return 0, false, damage(err)
+	}
+	defer func() {
+		if closing := it.Close(); closing != nil && err == nil {
+			err = damage(closing)
+		}
+	}()
+	looked := 0
+	for p := range partitions {
+		if slices.Contains(f.Without, p) {
+			continue
+		}
+		counts, known := s.Counts(p)
+		for which, of := range counts.Orders {
+			if known && f.Selects(&Order{State: which.State, Workflow: which.Workflow}) {
+				n += of
+			}
+		}
+		for _, state := range States {
+			if f.State != "" && f.State != state || known && !state.Final() || f.Open && state.Final() {
+				continue
+			}
+			from := append(append(prefix(p, kindListing), state...), 0)
+			if f.Workflow != "" {
+				from = listingPrefix(p, state, f.Workflow)
+			}
+			it.SetBounds(from, after(from))
+			for ok := it.First(); ok; {
+				if err := ctx.Err(); err != nil {
+					return 0, false, err
+				}
+				if looked++; looked > countKeys {
+					return n, true, nil
+				}
+				workflow, listed := listedWorkflow(it.Key(), string(it.Value()))
+				switch {
+				case !listed:
+					return 0, false, fmt.Errorf("%w: listing key %x", errDamaged, it.Key())
+				case f.Visible != nil && !f.Visible(workflow):
+					ok = it.SeekGE(after(listingPrefix(p, state, workflow)))
+					continue
+				case f.Workflow == "" || workflow == f.Workflow:
+					n++
+				}
+				ok = it.Next()
+			}
+			if err := it.Error(); err != nil {
+				return 0, false, damage(err)
+			}
+		}
+	}
+	return n, false, nil
+}
+
 // Selects says whether the filter selects an order, its places aside: Without, Limit and After.
 func (f *Filter) Selects(o *Order) bool {
 	return (f.State == "" || o.State == f.State) && (f.Workflow == "" || o.Workflow == f.Workflow) && (!f.Open || !o.State.Final()) &&
-		(f.Step == "" || o.standsAt(f.Step)) && o.has(f.Labels) && (f.Visible == nil || f.Visible(o.Workflow))
+		f.looked(o) && o.has(f.Labels) && (f.Visible == nil || f.Visible(o.Workflow))
 }

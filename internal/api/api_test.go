@@ -211,6 +211,7 @@ func TestAPI(t *testing.T) {
 	s.with("follow lists", (*stage).testFollowLists)
 	s.with("refused at once", (*stage).testRefusedAtOnce)
 	s.with("who waits", (*stage).testWaiters)
+	s.with("orders by time", (*stage).testTimes)
 	s.with("openapi", (*stage).testOpenAPI)
 	s.with("health and metrics", (*stage).testHealth)
 	s.server.Detach(errors.New("the test detached it"))
@@ -506,6 +507,35 @@ func (s *stage) testPaging() {
 	}
 }
 
+// testTimes sorts and counts orders, and selects them by when they changed.
+func (s *stage) testTimes() {
+	for n := range 5 {
+		s.listens(fmt.Sprint("timed-", 4-n))
+	}
+	page := func(query string) (page OrderPage, ids []string) {
+		_, _, answer := s.ask(request{path: "/api/v1/orders?workflow=listens&" + query})
+		if err := json.Unmarshal([]byte(answer), &page); err != nil {
+			s.Fatalf("%v: %s", err, answer)
+		}
+		for _, o := range page.Orders {
+			ids = append(ids, o.OrderID)
+		}
+		return page, ids
+	}
+	all, first := page("sort=accepted&count=true&limit=3")
+	next, rest := page("sort=accepted&limit=2&after=" + all.Next)
+	if got := append(first, rest...); !slices.Equal(got, []string{"timed-0", "timed-1", "timed-2", "timed-3", "timed-4"}) || next.Count != nil {
+		s.Errorf("newest first: %q, and %+v", got, next.Count)
+	}
+	if _, every := page(""); all.Count == nil || *all.Count != (OrderCount{len(every), false}) {
+		s.Errorf("counted are %+v of %d", all.Count, len(every))
+	}
+	at := s.order("timed-2", projections.Pending).UpdatedAt.Format(time.RFC3339Nano)
+	if _, ids := page("since=" + at + "&until=" + at); !slices.Contains(ids, "timed-2") || slices.Contains(ids, "timed-4") {
+		s.Errorf("at %s: %q", at, ids)
+	}
+}
+
 // testSearch finds orders by labels, and by values of their input.
 func (s *stage) testSearch() {
 	if _, err := s.client.Register(s.Context(), "found.yaml", []byte("workflow: found\nsearch: [customer, total]\nsteps: [{name: nap, sleep: 1ms}]\n")); err != nil {
@@ -713,6 +743,11 @@ func (s *stage) testProblems() {
 		{request{path: "/api/v1/orders?limit=0"}, 422, "limit"},
 		{request{path: "/api/v1/orders?limit=1001"}, 422, "limit"},
 		{request{path: "/api/v1/orders?after=!"}, 422, "next"},
+		{request{path: "/api/v1/orders?since=yesterday"}, 422, "since"},
+		{request{path: "/api/v1/orders?since=2030-01-02T00:00:00Z&until=2030-01-01T00:00:00Z"}, 422, "nothing between"},
+		{request{path: "/api/v1/orders?sort=priority&workflow=w"}, 422, "accepted"},
+		{request{path: "/api/v1/orders?sort=accepted"}, 422, "takes workflow"},
+		{request{path: "/api/v1/orders?sort=accepted&workflow=w&where=a%3Db"}, 422, "takes workflow"},
 		{request{path: "/api/v1/alerts?after=!"}, 422, "next"},
 		{request{path: "/api/v1/alerts?after=eA"}, 422, "next"},
 		{request{path: "/api/v1/partitions/3/projection"}, 404, "from 0"},

@@ -67,7 +67,14 @@ type Receipt struct {
 type OrderPage struct {
 	Orders []Summary `json:"orders" nullable:"false"`
 	LeftOut
-	Next string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+	Next  string      `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+	Count *OrderCount `json:"count,omitempty" doc:"Left out unless it was asked for"`
+}
+
+// OrderCount is how many orders are under a filter.
+type OrderCount struct {
+	Orders  int  `json:"orders"`
+	AtLeast bool `json:"atLeast" doc:"There may be more: counting ends once it has cost enough"`
 }
 
 // LeftOut says what a listing does not have.
@@ -336,8 +343,12 @@ type ListFilter struct {
 type listInput struct {
 	ListFilter
 	FollowInput
-	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	After string `query:"after" doc:"The next of the page before"`
+	Since time.Time `query:"since" doc:"Only orders that changed last at that time or behind it. No index has that: what a page costs goes by all that the rest of the filter selects"`
+	Until time.Time `query:"until" doc:"Only orders that changed last at that time or before it. What was accepted behind it costs nothing"`
+	Sort  string    `query:"sort" enum:"accepted" doc:"accepted: by when they were accepted, the newest first, whatever their partition and state. It takes workflow, and not where. Left out, partition by partition"`
+	Count bool      `query:"count" doc:"Say how many orders there are under the filter, on any page"`
+	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	After string    `query:"after" doc:"The next of the page before"`
 }
 
 // filterOf selects the orders that a caller asks for, and may see.
@@ -367,7 +378,13 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	if err != nil {
 		return nil, err
 	}
-	filter.Limit, filter.After = in.Limit, after
+	filter.Limit, filter.After, filter.Since, filter.Until, filter.Newest = in.Limit, after, in.Since, in.Until, in.Sort != ""
+	if !filter.Until.IsZero() && filter.Until.Before(filter.Since) {
+		return nil, huma.Error422UnprocessableEntity("until is before since, so there is nothing between them", &huma.ErrorDetail{Message: "is before since", Location: "query.until"})
+	}
+	if filter.Newest && (filter.Workflow == "" || len(filter.Labels) > 0) {
+		return nil, huma.Error422UnprocessableEntity("sort takes workflow, and not where: no index has the orders of all workflows, or by labels, in that order", &huma.ErrorDetail{Message: "takes workflow, and not where", Location: "query.sort"})
+	}
 	page, left, err := i.List(ctx, filter)
 	if err != nil {
 		return nil, s.listError("list orders", err)
@@ -380,6 +397,13 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	now := time.Now()
 	for n, o := range page.Orders {
 		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o, now)
+	}
+	if in.Count {
+		n, more, err := i.Count(ctx, filter)
+		if err != nil {
+			return nil, s.listError("count orders", err)
+		}
+		out.Body.Count = &OrderCount{n, more}
 	}
 	return out, nil
 }
