@@ -84,6 +84,23 @@ type violation struct {
 	} `json:"nodes"`
 }
 
+// accessible has axe-core look at the page that a browser shows.
+func accessible(t *testing.T, ctx context.Context, axe, what string) {
+	t.Helper()
+	if err := chromedp.Do(ctx, chromedp.Evaluate[chromedp.Void](axe+";0")); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	found, err := chromedp.Run(ctx, chromedp.Evaluate[[]violation]("axe.run().then(r => r.violations)", chromedp.EvalAwaitPromise))
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	for _, v := range found {
+		for _, n := range v.Nodes {
+			t.Errorf("%s: %s (%s): %s\n%s", what, v.Help, v.ID, n.HTML, n.Summary)
+		}
+	}
+}
+
 // The console in Chromium: every page, wide and narrow, light and dark, without scripts; nothing that accessibility
 // forbids (axe-core, where WAYBILL_AXE names it); and an order that is repaired from its alert on the first page.
 // WAYBILL_SCREENSHOTS is a directory for pictures.
@@ -146,18 +163,7 @@ func TestConsoleInABrowser(t *testing.T) {
 			if axe == "" || !l.scripts {
 				continue
 			}
-			if err := chromedp.Do(ctx, chromedp.Evaluate[chromedp.Void](axe+";0")); err != nil {
-				t.Fatalf("%s, %v: %v", path, l, err)
-			}
-			found, err := chromedp.Run(ctx, chromedp.Evaluate[[]violation]("axe.run().then(r => r.violations)", chromedp.EvalAwaitPromise))
-			if err != nil {
-				t.Fatalf("%s, %v: %v", path, l, err)
-			}
-			for _, v := range found {
-				for _, n := range v.Nodes {
-					t.Errorf("%s, %v: %s (%s): %s\n%s", path, l, v.Help, v.ID, n.HTML, n.Summary)
-				}
-			}
+			accessible(t, ctx, axe, fmt.Sprintf("%s, %v", path, l))
 		}
 	}
 	if axe == "" {
@@ -189,7 +195,7 @@ func TestConsoleInABrowser(t *testing.T) {
 		chromedp.Click(`//summary[text()="Resubmit"]`, chromedp.NodeVisible),
 		chromedp.SetValue(`form[action="/orders/o-1/resubmit"] select[name="step"]`, "charge"),
 		chromedp.SendKeys(`form[action="/orders/o-1/resubmit"] textarea[name="input"]`, `{"card":"c-2","total":42}`),
-		chromedp.Click(`form[action="/orders/o-1/resubmit"] button`), chromedp.WaitVisible(`[role="status"]`),
+		chromedp.Click(`form[action="/orders/o-1/resubmit"] button`), chromedp.WaitVisible(`.notice[role="status"]`),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +204,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	// People decide, one button an outcome.
 	if err := chromedp.Do(
 		ctx, chromedp.Navigate(server+"/approvals"), chromedp.SendKeys(`input[name="by"]`, "ana", chromedp.NodeVisible),
-		chromedp.Click(`input[value="granted"]`), chromedp.Click(`main form button`), chromedp.WaitVisible(`[role="status"]`),
+		chromedp.Click(`input[value="granted"]`), chromedp.Click(`main form button`), chromedp.WaitVisible(`.notice[role="status"]`),
 	); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ type inside struct {
 	page   *http.Request
 }
 
-// RoundTrip has the server answer.
-func (i inside) RoundTrip(r *http.Request) (*http.Response, error) {
+// asks is a request as one of whoever asks for the page.
+func (i inside) asks(r *http.Request) *http.Request {
 	asked := r.Clone(r.Context())
 	asked.Host, asked.RemoteAddr, asked.TLS = i.page.Host, i.page.RemoteAddr, i.page.TLS
 	asked.RequestURI = r.URL.RequestURI()
@@ -29,6 +29,35 @@ func (i inside) RoundTrip(r *http.Request) (*http.Response, error) {
 	if asked.Body == nil {
 		asked.Body = http.NoBody
 	}
+	return asked
+}
+
+// Follow answers a page's request with the events of an order behind the one of a number, "" for all, as they come: as whoever
+// asks for the page, as [Inside] does. The request has no place among those that are answered any more.
+func Follow(server http.Handler, w http.ResponseWriter, page *http.Request, token, id, after string) {
+	path, err := orderPath(id)
+	if err != nil {
+		refuse(w, http.StatusNotFound, err.Error())
+		return
+	}
+	r, err := http.NewRequestWithContext(page.Context(), http.MethodGet, "http://inside"+path+"/events", http.NoBody)
+	if err != nil {
+		refuse(w, http.StatusNotFound, err.Error())
+		return
+	}
+	if after != "" {
+		r.Header.Set("Last-Event-ID", after)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	placeOf(page.Context()).free()
+	server.ServeHTTP(w, inside{server, page}.asks(r))
+}
+
+// RoundTrip has the server answer.
+func (i inside) RoundTrip(r *http.Request) (*http.Response, error) {
+	asked := i.asks(r)
 	a := &answer{header: make(http.Header), status: http.StatusOK}
 	i.server.ServeHTTP(a, asked)
 	return &http.Response{

@@ -1,7 +1,7 @@
 // Package console makes the pages for people: what needs somebody, each order with everything that
 // happened to it, and the acts. It is a client of the HTTP API, in whose words it asks and acts as
 // whoever looks at the page, so that nobody sees or does here what it could not there. The pages
-// are whole without scripts.
+// are whole without scripts; one script keeps some of them current.
 package console
 
 import (
@@ -63,7 +63,7 @@ func New(server http.Handler, cfg Config) *Console {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.files = make(map[string][]byte)
-	for _, name := range []string{"style.css", "icon.svg"} {
+	for _, name := range []string{"style.css", "icon.svg", "live.js"} {
 		content, err := static.ReadFile("static/" + name)
 		if err != nil {
 			panic(err) // it is part of the program
@@ -78,6 +78,7 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/orders", c.orders)
 	c.get("/orders/{id}", c.order)
 	c.get("/orders/{id}/attempts", c.attempts)
+	c.mux.HandleFunc("GET /orders/{id}/events", c.follow)
 	c.post("/orders/{id}/{act}", c.act)
 	c.get("/bulk", c.bulks)
 	c.post("/bulk", c.prepareBulk)
@@ -109,7 +110,7 @@ func New(server http.Handler, cfg Config) *Console {
 }
 
 // policy lets a page have what comes from this server, and nothing else.
-const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // maxForm is the largest form: a payload, in the text area of a page.
 const maxForm = 4 << 20
@@ -136,8 +137,16 @@ type view struct {
 	title  string
 	data   any
 	again  int // in so many seconds the page is loaded again; 0 is never
+	live   *live
 	// to is another page where the browser goes on instead, and done what was done, which it says there once.
 	to, done string
+}
+
+// live is how a page is kept current.
+type live struct {
+	Every  int    // in so many seconds it is fetched again
+	Stream string // what tells that something happened, if anything does
+	Says   string // what is on the page, for those who hear it: said again once it is another
 }
 
 func (c *Console) get(path string, show func(*visit) (*view, error)) { c.handle("GET "+path, show) }
@@ -209,15 +218,19 @@ func (v *visit) by() string {
 
 // whole is what the layout shows around a page.
 type whole struct {
-	Base, Version, Title, Path, Now string
-	Caller                          *api.Caller
-	CameIn                          bool   // by the log-in, and may go out
-	Key                             string // an idempotency key for each form of the page
-	Done                            string
-	Problem                         *api.Problem
-	Again                           int // in so many seconds the page is loaded again; 0 is never
-	Data                            any
-	static                          map[string][]byte
+	Base, Version, Title, Path string
+	Caller                     *api.Caller
+	CameIn                     bool   // by the log-in, and may go out
+	Key                        string // an idempotency key for each form of the page
+	Done                       string
+	Problem                    *api.Problem
+	Again                      int // in so many seconds the page is loaded again; 0 is never
+	Live                       *live
+	Data                       any
+	Content                    template.HTML // what the page is about
+	Tag                        string        // another once the content tells something else
+	Made                       time.Time
+	static                     map[string][]byte
 }
 
 // Static is where a file is, by its name.
@@ -236,22 +249,56 @@ func (c *Console) write(w http.ResponseWriter, v *visit, status int, shown *view
 
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
-		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Now: time.Now().UTC().Format(clockForm),
+		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Made: time.Now().UTC(), Live: shown.live,
 		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Again: shown.again, Data: shown.data, static: c.files,
 	}
-	if done, err := v.Cookie(c.name(v.Request) + doneSuffix); err == nil && status < 300 {
+	var b bytes.Buffer
+	if err := c.pages[shown.page].ExecuteTemplate(&b, "content", page); err != nil {
+		c.broken(w, shown, err)
+		return
+	}
+	has := v.Header.Get("If-None-Match") // the script's, for the page that somebody looks at
+	if page.Tag = tagOf(b.Bytes(), page.Key); shown.live != nil {
+		tag := `W/"` + page.Tag + `"`
+		w.Header().Set("ETag", tag)
+		if has == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	page.Content = template.HTML(b.String()) //nolint:gosec // a template made it
+	if done, err := v.Cookie(c.name(v.Request) + doneSuffix); err == nil && status < 300 && has == "" {
 		page.Done = acts.done(done.Value)
 		c.keep(w, v.Request, done.Name, "", -1)
 	}
-	var b bytes.Buffer
+	b.Reset()
 	if err := c.pages[shown.page].Execute(&b, page); err != nil {
-		c.log.Error("a page could not be made", "page", shown.page, "error", err)
-		http.Error(w, "The page could not be made; the log says why.", http.StatusInternalServerError)
+		c.broken(w, shown, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes()) // whoever hung up needs no answer
+}
+
+// broken answers where a template does not fit what it is of.
+func (c *Console) broken(w http.ResponseWriter, shown *view, err error) {
+	c.log.Error("a page could not be made", "page", shown.page, "error", err)
+	http.Error(w, "The page could not be made; the log says why.", http.StatusInternalServerError)
+}
+
+// agoMark stands before each text that says how long ago something was. The script keeps those current by itself.
+const agoMark = "data-ago>"
+
+// tagOf is the same of two contents that tell the same, however long ago that is by now, and under whatever key their forms are.
+func tagOf(content []byte, key string) string {
+	sum := sha256.New()
+	for len(content) > 0 {
+		before, rest, _ := bytes.Cut(content, []byte(agoMark))
+		sum.Write(bytes.ReplaceAll(before, []byte(key), nil))
+		_, content, _ = bytes.Cut(rest, []byte("<"))
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:12])
 }
 
 // fail says what was wrong, and what to do.
@@ -299,6 +346,9 @@ func (c *Console) file(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	if strings.HasSuffix(r.URL.Path, ".js") {
+		w.Header().Set("Content-Type", "text/javascript; charset=utf-8") // some machines say otherwise
+	}
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
 }
 

@@ -27,6 +27,7 @@ func (c *Console) functions() template.FuncMap {
 		"seg":    api.PathEscape,
 		"clock":  clock,
 		"ago":    ago,
+		"stamp":  stamp,
 		"json":   pretty,
 		"short":  words.Short,
 		"brief":  brief,
@@ -60,6 +61,9 @@ func clock(t *api.Time) string {
 	}
 	return t.UTC().Format(clockForm)
 }
+
+// stamp is a time as programs read it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // ago is how long ago a time was, or in what time it will be, in its largest unit.
 func ago(t *api.Time) string {

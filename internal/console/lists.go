@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -37,6 +38,22 @@ func take[T any](all []T, next string, left api.LeftOut, err error) section[T] {
 		return section[T]{Why: problemOf(err).Error()}
 	}
 	return section[T]{All: all, More: next != "", Left: left}
+}
+
+// says is how many there are of a list, in words.
+func (s section[T]) says(one, others string) string {
+	if s.Why != "" {
+		return others + " are not known"
+	}
+	return number(len(s.All), s.More, one, others)
+}
+
+// number is how many there are, if that is all of them.
+func number(n int, more bool, one, others string) string {
+	if more {
+		return fmt.Sprintf("more than %d %s", n, others)
+	}
+	return words.Several(n, one, others)
 }
 
 // home is the first page: what needs somebody.
@@ -73,7 +90,8 @@ func (c *Console) home(v *visit) (*view, error) {
 	if err := v.client.Ready(v.Context()); err != nil {
 		h.Trouble = problemOf(err).Error()
 	}
-	return &view{page: "home.html", title: "Home", data: h}, nil
+	says := h.Alerts.says("order in Error", "orders in Error") + ", " + h.Approvals.says("decision that people wait for", "decisions that people wait for")
+	return &view{page: "home.html", title: "Home", data: h, live: &live{Every: listEvery, Says: says}}, nil
 }
 
 // find goes to what a text names: an order, or orders that are found by it.
@@ -135,7 +153,7 @@ func (c *Console) orders(v *visit) (*view, error) {
 			p.Filter = append(p.Filter, field{Name: pairs[n], Value: pairs[n+1]})
 		}
 	}
-	return &view{page: "orders.html", title: "Orders", data: p}, nil
+	return &view{page: "orders.html", title: "Orders", data: p, live: &live{Every: listEvery, Says: number(len(page.Orders), page.Next != "", "order", "orders")}}, nil
 }
 
 // listed is a page of a list, and where the next is.
@@ -162,7 +180,10 @@ func (c *Console) alerts(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{page: "alerts.html", title: "Alerts", data: c.listed(v, page.Alerts, page.LeftOut, page.Next)}, nil
+	return &view{
+		page: "alerts.html", title: "Alerts", data: c.listed(v, page.Alerts, page.LeftOut, page.Next),
+		live: &live{Every: listEvery, Says: number(len(page.Alerts), page.Next != "", "order in Error", "orders in Error")},
+	}, nil
 }
 
 func (c *Console) approvals(v *visit) (*view, error) {
@@ -173,7 +194,10 @@ func (c *Console) approvals(v *visit) (*view, error) {
 	}
 	l := c.listed(v, page.Approvals, page.LeftOut, page.Next, "mine", mine)
 	l.Mine = mine != ""
-	return &view{page: "approvals.html", title: "Approvals", data: l}, nil
+	return &view{
+		page: "approvals.html", title: "Approvals", data: l,
+		live: &live{Every: listEvery, Says: number(len(page.Approvals), page.Next != "", "decision that people wait for", "decisions that people wait for")},
+	}, nil
 }
 
 func (c *Console) deadLetters(v *visit) (*view, error) {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -124,7 +125,29 @@ func (c *Console) order(v *visit) (*view, error) {
 	if p.Is == "" {
 		p.Acts = actsFor(v.caller, o)
 	}
-	return &view{page: "order.html", title: id, data: p}, nil
+	shown := &view{page: "order.html", title: id, data: p, live: &live{Every: listEvery, Says: id}}
+	if p.Is == "" {
+		shown.live.Says += " is " + words.State(&o.Summary)
+	}
+	switch {
+	case p.Is == "" && o.ProcessState.Final():
+		shown.live.Every = overEvery
+	case p.Last > 0:
+		shown.live.Stream = c.base + link(orderPath(id)+"/events", "after", strconv.FormatUint(p.Last, 10))
+	}
+	return shown, nil
+}
+
+// In so many seconds a page is fetched again that nothing tells of: one of what goes on, and of an order that has ended, of which
+// seldom more comes.
+const (
+	listEvery = 10
+	overEvery = 60
+)
+
+// follow tells the script of an order's page what happens to it, behind an event and then behind the last that it was told.
+func (c *Console) follow(w http.ResponseWriter, r *http.Request) {
+	api.Follow(c.server, w, r, c.token(r), r.PathValue("id"), cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after")))
 }
 
 // number is what a field of a form, or of the page's address, says; 0 for nothing.
