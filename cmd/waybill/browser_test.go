@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
@@ -123,7 +129,9 @@ func TestConsoleInABrowser(t *testing.T) {
 		"home": "/", "orders": "/orders", "order": "/orders/o-2", "as-of": "/orders/o-2?event=4", "attempts": "/orders/o-3/attempts?of=charge", "error": "/orders/o-1", "waits": "/orders/a%2F1", "alerts": "/alerts", "approvals": "/approvals",
 		"workflows": "/workflows", "workflow": "/workflows/order-fulfilment", "schedules": "/schedules", "schedule": "/schedules/nightly", "limits": "/limits",
 		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "not-found": "/orders/nothing", "login": "/login",
+		"charts": "/",
 	}
+	charts := measured(t, server)
 	axe := ""
 	if file := os.Getenv("WAYBILL_AXE"); file != "" {
 		source, err := os.ReadFile(file)
@@ -137,7 +145,11 @@ func TestConsoleInABrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, path := range pages {
-			if err := chromedp.Do(ctx, chromedp.Navigate(server+path), chromedp.WaitReady("h1")); err != nil {
+			at := server + path
+			if name == "charts" {
+				at = charts.URL
+			}
+			if err := chromedp.Do(ctx, chromedp.Navigate(at), chromedp.WaitReady("h1")); err != nil {
 				t.Fatalf("%s, %v: %v", path, l, err)
 			}
 			title, err := chromedp.Run(ctx, chromedp.Title())
@@ -237,4 +249,42 @@ func prepared(t *testing.T, server string) string {
 		t.Fatal(err)
 	}
 	return "/bulk/" + b.ID
+}
+
+// measured is the console of a server as it is once that has measured for an hour.
+func measured(t *testing.T, server string) *httptest.Server {
+	t.Helper()
+	to, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := api.Activity{Instance: "dev", Partitions: 4, Of: 4}
+	for n := range 120 {
+		if n > 40 && n < 50 {
+			continue // it served nothing then
+		}
+		late := float64(n%7) / 10
+		a.Samples = append(a.Samples, api.Sample{
+			At: api.Time{Time: time.Now().Add(time.Duration(n-120) * 30 * time.Second)}, Seconds: 30, Begun: n * n % 37, Ended: n * 7 % 31, Errored: n % 2,
+			Open: &api.Open{Pending: n % 11, Processing: 20 + n%13, Error: n / 9, Compensating: n % 3}, Waited: &late, Late: new(late / 2), Oldest: new(float64(n)),
+		})
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := httputil.NewSingleHostReverseProxy(to)
+	all.Transport = new(http.Transport)
+	t.Cleanup(all.Transport.(*http.Transport).CloseIdleConnections)
+	s := httptest.NewServer(console.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/activity" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(text)
+			return
+		}
+		r.Host = to.Host
+		all.ServeHTTP(w, r)
+	}), console.Config{Version: "test"}))
+	t.Cleanup(s.Close)
+	return s
 }

@@ -793,7 +793,7 @@ func (s *stage) testOpenAPI() {
 	}
 	slices.Sort(routes)
 	want := []string{
-		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/bulk", "get /api/v1/bulk/{id}", "get /api/v1/bulk/{id}/orders", "get /api/v1/caller", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/limits", "get /api/v1/limits/{name}",
+		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/activity", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/bulk", "get /api/v1/bulk/{id}", "get /api/v1/bulk/{id}/orders", "get /api/v1/caller", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/limits", "get /api/v1/limits/{name}",
 		"get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/events", "get /api/v1/orders/{id}/history", "get /api/v1/orders/{id}/history/{seq}", "get /api/v1/orders/{id}/migration", "get /api/v1/orders/{id}/steps/{step}/items", "get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/schedules", "get /api/v1/schedules/{name}", "get /api/v1/schedules/{name}/preview", "get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}",
 		"get /api/v1/workflows/{name}/versions", "post /api/v1/bulk", "post /api/v1/bulk/{id}/start", "post /api/v1/bulk/{id}/stop", "post /api/v1/dead-letters/{partition}/{offset}/replay", "post /api/v1/orders", "post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide",

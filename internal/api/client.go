@@ -131,6 +131,12 @@ func (c *Client) Agents(ctx context.Context) (*Agents, error) {
 	return &all, c.call(ctx, http.MethodGet, "/api/v1/agents", nil, nil, &all)
 }
 
+// Activity returns what the server's instance measured in the last hour.
+func (c *Client) Activity(ctx context.Context) (*Activity, error) {
+	var a Activity
+	return &a, c.call(ctx, http.MethodGet, "/api/v1/activity", nil, nil, &a)
+}
+
 // Caller returns who asks, and what it may do.
 func (c *Client) Caller(ctx context.Context) (*Caller, error) {
 	caller := new(Caller)

@@ -51,6 +51,7 @@ type Server struct {
 	followers chan struct{}
 	feedMu    sync.Mutex
 	feed      *listFeed // nil while nobody follows a list
+	activity  activity
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -142,6 +143,7 @@ func (s *Server) Admin() http.Handler { return s.admin }
 func (s *Server) Attach(i *orchestrator.Instance) {
 	u := &used{Instance: i}
 	u.alive, u.end = context.WithCancel(context.Background())
+	u.by.Go(func() { s.measure(u) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now, s.why = u, nil
@@ -207,6 +209,7 @@ func (s *Server) operations(mux, streams *http.ServeMux, version string) []byte 
 	s.versions(api)
 	s.deadLetters(api)
 	s.agents(api)
+	s.activities(api)
 	s.partitions(api)
 	s.upgrades(api)
 	s.caller(api)

@@ -64,6 +64,7 @@ type home struct {
 	Open      section[api.Summary]
 	Agents    section[api.Agent] // that give no sign, or for which something waits
 	Trouble   string             // why the instance is not ready
+	Charts    *charts            // nil if there is nothing to draw
 }
 
 func (c *Console) home(v *visit) (*view, error) {
@@ -89,6 +90,9 @@ func (c *Console) home(v *visit) (*view, error) {
 	h.Agents = take(slices.DeleteFunc(agents.Agents, func(a api.Agent) bool { return a.SilentSince == nil && a.Waiting == 0 }), "", api.LeftOut{}, err)
 	if err := v.client.Ready(v.Context()); err != nil {
 		h.Trouble = problemOf(err).Error()
+	}
+	if activity, err := v.client.Activity(v.Context()); err == nil { // without it the page says what it is for
+		h.Charts = chartsOf(activity)
 	}
 	says := h.Alerts.says("order in Error", "orders in Error") + ", " + h.Approvals.says("decision that people wait for", "decisions that people wait for")
 	return &view{page: "home.html", title: "Home", data: h, live: &live{Every: listEvery, Says: says}}, nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
@@ -73,6 +74,60 @@ func (m *Meters) Collect(to chan<- prometheus.Metric) {
 	for _, c := range m.all {
 		c.Collect(to)
 	}
+}
+
+// Totals are what was counted since the process began, by workflow as it stands in labels.
+type Totals struct {
+	Accepted, Ended, Errored map[string]float64 // Ended without those that were rejected
+	Waited, Late             Sum                // as waybill_input_wait_seconds and waybill_timer_lag_seconds
+}
+
+// Sum is how often something was measured, and how many seconds that was in all.
+type Sum struct {
+	Count   uint64
+	Seconds float64
+}
+
+// Totals returns them as they are now.
+func (m *Meters) Totals() Totals {
+	return Totals{byWorkflow(m.accepted), byWorkflow(m.ended), byWorkflow(m.errored), sumOf(m.inputWait), sumOf(m.timerLag)}
+}
+
+func byWorkflow(c *prometheus.CounterVec) map[string]float64 {
+	all := make(map[string]float64)
+	to := make(chan prometheus.Metric)
+	go func() {
+		defer close(to)
+		c.Collect(to)
+	}()
+	for metric := range to {
+		workflow, state, n := "", "", written(metric)
+		for _, label := range n.GetLabel() {
+			switch label.GetName() {
+			case "workflow":
+				workflow = label.GetValue()
+			case "state":
+				state = label.GetValue()
+			}
+		}
+		if state != string(projections.Rejected) {
+			all[workflow] += n.GetCounter().GetValue()
+		}
+	}
+	return all
+}
+
+func sumOf(h prometheus.Histogram) Sum {
+	n := written(h).GetHistogram()
+	return Sum{n.GetSampleCount(), n.GetSampleSum()}
+}
+
+func written(metric prometheus.Metric) *dto.Metric {
+	n := new(dto.Metric)
+	if err := metric.Write(n); err != nil {
+		panic(err) // it is ours, and right
+	}
+	return n
 }
 
 const (

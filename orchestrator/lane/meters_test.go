@@ -3,6 +3,7 @@ package lane
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -229,5 +230,23 @@ func TestWhatIsNotedOfADecision(t *testing.T) {
 	of.note(held, &decide.Decision{Order: held})
 	if of.held != 1 || of.orders[became{"w", projections.Error}] != 1 {
 		t.Errorf("of an order that is held is noted: %+v", of)
+	}
+}
+
+// The totals are those of the meters, by workflow, and an order that was rejected has not ended.
+func TestTotals(t *testing.T) {
+	m := NewMeters()
+	m.accepted.WithLabelValues("a").Add(2)
+	m.accepted.WithLabelValues("b").Add(3)
+	m.ended.WithLabelValues("a", string(projections.Processed)).Add(1)
+	m.ended.WithLabelValues("a", string(projections.Cancelled)).Add(4)
+	m.ended.WithLabelValues("b", string(projections.Rejected)).Add(5)
+	m.errored.WithLabelValues("b").Inc()
+	m.inputWait.Observe(.5)
+	m.inputWait.Observe(1)
+	m.timerLag.Observe(2)
+	want := Totals{map[string]float64{"a": 2, "b": 3}, map[string]float64{"a": 5}, map[string]float64{"b": 1}, Sum{2, 1.5}, Sum{1, 2}}
+	if is := m.Totals(); !reflect.DeepEqual(is, want) {
+		t.Errorf("%+v, not %+v", is, want)
 	}
 }
