@@ -24,6 +24,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/broker"
 	"github.com/waybill-dev/waybill/internal/tracing"
+	"github.com/waybill-dev/waybill/internal/webhooks"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
@@ -39,6 +40,7 @@ type dev struct {
 	asked              agentFlags
 	callers            callerFlags
 	signing            namespaceKeyFlags
+	hooks              webhookFlags
 	workflows          string
 
 	out io.Writer
@@ -73,6 +75,7 @@ The broker is for development: one process, one copy of the data.`,
 	d.asked.add(flags)
 	d.callers.add(flags)
 	d.signing.add(flags)
+	d.hooks.add(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.partitions < 1 {
@@ -128,18 +131,23 @@ func (d *dev) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer pushed()
+	hooks, err := d.hooks.read()
+	if err != nil {
+		return err
+	}
 	server, err := listenHTTP(ctx, d.web, metrics, d.log)
 	if err != nil {
 		return err
 	}
 	journal := traces.Journal(metrics, d.log)
+	alerts := webhooks.NewSender(hooks, d.web.external, userAgent(), metrics, d.log)
 	instance := start(ctx, func(ctx context.Context) error {
 		return runInstance(ctx, orchestrator.Config{
 			ID: "dev", Namespace: d.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 			DataDir:        filepath.Join(d.dataDir, "state"),
 			SessionTimeout: 3 * time.Second, // nobody else is there to take over
 			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, ClaimedApprovals: d.callers.claims, SignalKeep: d.callers.keep, Keys: keys, Meters: meters, Sampled: traces.Sampled(), Logger: d.log,
-		}, server.Server, journal)
+		}, server.Server, journal, alerts)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()
 	own := newFolder(d.workflows, server.Server, d.out)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/tracing"
+	"github.com/waybill-dev/waybill/internal/webhooks"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -17,7 +18,7 @@ var errStopping = errors.New("the instance stops")
 // runInstance runs an instance until ctx ends, and makes the server answer for
 // it. A state store that turns out to be damaged is thrown away: the journal
 // has everything.
-func runInstance(ctx context.Context, cfg orchestrator.Config, server *api.Server, traces *tracing.Journal) error {
+func runInstance(ctx context.Context, cfg orchestrator.Config, server *api.Server, traces *tracing.Journal, alerts *webhooks.Sender) error {
 	for {
 		i, err := orchestrator.New(ctx, cfg)
 		if ctx.Err() != nil { // before or after it was there
@@ -31,7 +32,8 @@ func runInstance(ctx context.Context, cfg orchestrator.Config, server *api.Serve
 		}
 		server.Attach(i)
 		making := start(ctx, func(ctx context.Context) error { return traces.Run(ctx, i) })
-		err = errors.Join(i.Run(ctx), making.end())
+		telling := start(ctx, func(ctx context.Context) error { return alerts.Run(ctx, i) })
+		err = errors.Join(i.Run(ctx), making.end(), telling.end())
 		damaged := errors.Is(err, projections.ErrDamaged)
 		if damaged {
 			server.Detach(errors.New("the state store is rebuilt from the journal"))

@@ -113,7 +113,11 @@ func everyMetric(t *testing.T) (server, brokers string) {
 	t.Helper()
 	made := waybill(t, "", "key", "namespace", "--id", "k")
 	file, key := accessFile(t, "admin")
-	server, brokers, _ = startDev(t, t.TempDir(), "--access", file, "--namespace-keys", write(t, "keys.yaml", "keys:\n"+made.out))
+	t.Setenv("PAGER_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	pager := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(pager.Close)
+	server, brokers, _ = startDev(t, t.TempDir(), "--access", file, "--namespace-keys", write(t, "keys.yaml", "keys:\n"+made.out),
+		"--webhooks", write(t, "webhooks.yaml", "webhooks: {pager: {url: '"+pager.URL+"', secret: '${PAGER_SECRET}'}}\n"))
 	t.Setenv("WAYBILL_SERVER", server)
 	t.Setenv("WAYBILL_TOKEN", key)
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--wait").want(t, 0, "Processed", "")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/tracing"
+	"github.com/waybill-dev/waybill/internal/webhooks"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
@@ -35,6 +36,7 @@ func newServe() *cobra.Command {
 	var asked agentFlags
 	var callers callerFlags
 	var signing namespaceKeyFlags
+	var hooks webhookFlags
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -62,6 +64,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	asked.add(flags)
 	callers.add(flags)
 	signing.add(flags)
+	hooks.add(flags)
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -110,19 +113,24 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			return err
 		}
 		defer pushed()
+		receivers, err := hooks.read()
+		if err != nil {
+			return err
+		}
 		server, err := listenHTTP(cmd.Context(), web, metrics, log)
 		if err != nil {
 			return err
 		}
 		log.Info("the instance starts", "id", id, "namespace", kafka.namespace, "http", server.url)
 		journal := traces.Journal(metrics, log)
+		alerts := webhooks.NewSender(receivers, web.external, userAgent(), metrics, log)
 		instance := start(cmd.Context(), func(ctx context.Context) error {
 			return runInstance(ctx, orchestrator.Config{
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
 				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, ClaimedApprovals: callers.claims, SignalKeep: callers.keep, Keys: keys, Meters: meters, Sampled: traces.Sampled(), Logger: log,
-			}, server.Server, journal)
+			}, server.Server, journal, alerts)
 		})
 		select {
 		case <-instance.done:

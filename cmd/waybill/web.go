@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -46,6 +47,7 @@ type httpFlags struct {
 	access   string
 	open     bool
 	base     string
+	external string
 	admin    string
 	tls      tlsFlags
 	bulk     string // no flag: where records of bulk acts are
@@ -57,6 +59,7 @@ func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 	flags.StringVar(&f.access, "access", "", "YAML file that says who may what over HTTP; it is read again when it changes. Needed where --http-addr is for other machines")
 	flags.BoolVar(&f.open, "http-open", false, "whoever reaches the HTTP server may all, also from other machines")
 	flags.StringVar(&f.base, "http-base", "", "path under which a proxy has the HTTP server, such as /waybill")
+	flags.StringVar(&f.external, "http-url", "", "address under which people's browsers reach the HTTP server, such as https://waybill.example: for links to the console")
 	flags.StringVar(&f.admin, "admin-addr", "", "another address, at which probes and metrics are answered, and no more at --http-addr, and dumps of projections for admins that --access names; without TLS")
 	f.tls.add(flags)
 	flags.IntVar(&f.requests, "http-requests", 128, "how many HTTP requests are answered at a time; 0 means any number")
@@ -95,6 +98,12 @@ func (f *httpFlags) check(listener net.Addr) error {
 	}
 	if !baseForm.MatchString(f.base) || f.base == "/api" || strings.HasPrefix(f.base, "/api/") {
 		return fmt.Errorf("--http-base %q: use a path such as /waybill or /tools/waybill, of a-z A-Z 0-9 . _ -, without a / at its end, and none that begins with /api", f.base)
+	}
+	if f.external != "" {
+		u, err := url.Parse(f.external)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != f.base {
+			return fmt.Errorf("--http-url %q: use an address such as https://waybill.example%s, with the path that --http-base says and without a / at its end", f.external, f.base)
+		}
 	}
 	return f.tls.check()
 }

@@ -12,8 +12,14 @@ import (
 )
 
 // Journals returns a reader of the journals, that reads nothing yet.
-func (c *Cluster) Journals() (lane.Journals, error) {
-	k := &journals{topic: c.topics.Journal}
+func (c *Cluster) Journals() (lane.Journals, error) { return c.reader(c.topics.Journal, 16<<20) }
+
+// Alerts returns a reader of the alerts, that reads nothing yet.
+func (c *Cluster) Alerts() (lane.Journals, error) { return c.reader(c.topics.Alerts, 1<<20) }
+
+// reader returns one of the committed records of a topic, which fetches so many bytes at a time.
+func (c *Cluster) reader(topic string, atOnce int32) (lane.Journals, error) {
+	k := &journals{topic: topic}
 	var err error
 	k.client, err = k.fetched.NewClient(append(c.opts[:len(c.opts):len(c.opts)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -21,11 +27,11 @@ func (c *Cluster) Journals() (lane.Journals, error) {
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(time.Second),
 		kgo.MetadataMinAge(MetadataMinAge),
-		kgo.FetchMaxBytes(16<<20),
+		kgo.FetchMaxBytes(atOnce),
 		kgo.FetchMaxPartitionBytes(fetchAtOnce),
 	)...)
 	if err != nil {
-		return nil, fmt.Errorf("reader of the journal: %w", err)
+		return nil, fmt.Errorf("reader of %s: %w", topic, err)
 	}
 	return k, nil
 }
