@@ -179,7 +179,7 @@ func measure(i *orchestrator.Instance, now time.Time) *measured {
 		return nil
 	}
 	m := &measured{at: now, totals: i.Meters().Totals()}
-	if counts, known := i.Counts(); known {
+	if counts, missing := i.Counts(); missing == 0 {
 		m.open = make(map[string]Open)
 		for which, n := range counts.Orders {
 			label := i.Meters().Workflows.Label(which.Workflow)
