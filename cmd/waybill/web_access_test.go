@@ -605,6 +605,12 @@ func TestManyOrdersAskForYes(t *testing.T) {
 	clearEnvironment(t)
 	acted := false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/v1/bulk") { // it has no bulk acts: each order is asked
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"status":404,"title":"Not Found"}`))
+			return
+		}
 		acted = acted || r.Method != http.MethodGet
 		_, _ = w.Write([]byte(`{"orders":[{"orderId":"a","processState":"Error"},{"orderId":"b","processState":"Error"}]}`))
 	}))

@@ -44,7 +44,7 @@ func takeTurn(env *Env, order *projections.Order, fault *events.Error) Decision 
 	switch {
 	case env.over(order.Overdue()): // and so keeps nobody else from beginning
 		d.overdue()
-	case d.flow == nil:
+	case d.flow == nil && !order.Paused: // else once it goes on
 		d.broken()
 	default:
 		d.record(&events.Event{Type: events.OrderStarted})
