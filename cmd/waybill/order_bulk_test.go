@@ -113,10 +113,12 @@ func TestBulkActs(t *testing.T) {
 		asked       string // what must have been asked, and how often
 	}{
 		{
-			"others answer in turn, and the server goes away for a moment", map[string][]string{
+			"others answer in turn, and the server goes away for a moment",
+			map[string][]string{
 				"POST": {standing("prepared", `"unknown":[7]`)}, "POST/start": {"404", standing("running")},
 				"GET": {standing("running"), "404", "gone", standing("running", `"done":2`), standing("done", ended, `"newer":5`)}, "GET/orders": slices.Insert(of("done"), 1, "404"),
-			}, false, exitFailed,
+			},
+			false, exitFailed,
 			`{"matched":4,"done":["a","d"],"failed":[{"orderId":"c","reason":"no"}],"notTried":[],"left":["b"],"act":"b-1"}`,
 			"Orders of the partitions [7] are left out: this instance has not read their journals to the end. Try again in a moment, or ask another.\n5 orders came to be under the filter meanwhile, and nothing was done to them.\nwaybill: 1 of 4 orders could not be cancelled", "POST/stop 0",
 		},
