@@ -118,7 +118,7 @@ func (i *Instance) DeadLetters(ctx context.Context, filter *LetterFilter, after 
 	if err != nil {
 		return LetterPage{}, err
 	}
-	s := &letterSearch{reader: reader, filter: filter, bounds: i.letterBounds, began: time.Now()}
+	s := &letterSearch{reader: reader, filter: filter, discards: &i.discards, bounds: i.letterBounds, began: time.Now()}
 	for p, end := range ends {
 		if after != nil {
 			end = min(end, after[p])
@@ -129,6 +129,13 @@ func (i *Instance) DeadLetters(ctx context.Context, filter *LetterFilter, after 
 	}
 	slices.SortFunc(s.tails, func(a, b *letterTail) int { return cmp.Compare(a.partition, b.partition) })
 	s.widest = min(max(windowRecords/max(len(s.tails), 1), firstWindow), widestWindow)
+	for _, t := range s.tails {
+		if known, err := s.known(ctx, t.partition, t.before, ends[t.partition]); err != nil {
+			return LetterPage{}, err
+		} else if !known {
+			return LetterPage{Letters: []DeadLetter{}, Next: s.place()}, nil
+		}
+	}
 	return s.page(ctx, limit)
 }
 
@@ -168,15 +175,16 @@ func letterPlace(listed kadm.ListedOffsets) LetterPlace {
 
 // letterSearch looks for a page of dead letters.
 type letterSearch struct {
-	reader  *letterReader
-	filter  *LetterFilter
-	bounds  letterBounds
-	began   time.Time
-	tails   []*letterTail // the partitions of which something may be left
-	widest  int
-	records int
-	bytes   int
-	moved   bool // it has got somewhere: else the next page would be this one again
+	reader   *letterReader
+	filter   *LetterFilter
+	discards *discards
+	bounds   letterBounds
+	began    time.Time
+	tails    []*letterTail // the partitions of which something may be left
+	widest   int
+	records  int
+	bytes    int
+	moved    bool // it has got somewhere: else the next page would be this one again
 }
 
 // letterTail is what is left of a partition: from start to before the offset. Found are those that were
@@ -253,12 +261,16 @@ func (s *letterSearch) read(ctx context.Context, t *letterTail) error {
 		if t.older(r, from, s.filter.Since) {
 			old++
 		}
-		if d := LetterOf(r); s.filter.selects(&d) {
+		if letter, is := marked(r); is {
+			s.discards.note(t.partition, letter)
+		} else if d := LetterOf(r); s.filter.selects(&d) {
 			t.found = append(t.found, d)
 		}
 	}); err != nil {
 		return err
 	}
+	s.discards.read(t.partition, from, t.before)
+	t.found = slices.DeleteFunc(t.found, func(d DeadLetter) bool { return s.discards.has(t.partition, d.Offset) })
 	s.records += int(t.before - from)
 	s.bytes += bytes
 	s.moved = s.moved || len(t.found) == 0
@@ -392,6 +404,9 @@ func (i *Instance) DeadLetter(ctx context.Context, p int32, offset int64) (lette
 		return nil, err
 	}
 	if letter == nil { // a marker of a transaction, or what was aborted
+		return nil, none
+	}
+	if _, is := marked(letter); is {
 		return nil, none
 	}
 	return letter, nil

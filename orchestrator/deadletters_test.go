@@ -421,3 +421,100 @@ func TestWhatOrdersTellEachOtherIsNotCorrected(t *testing.T) {
 		}
 	}
 }
+
+// What was discarded is not listed, by any instance, on any page, and stays all the same; what others write as a mark is none.
+func TestDeadLettersAreDiscarded(t *testing.T) {
+	t.Parallel()
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		l := newLetters(t, b, 2)
+		var want []string
+		for n := range 30 {
+			r := l.letter(int32(n%2), "orders", "no", 10)
+			if n == 7 { // its sender would like another not to be listed
+				r.Headers = append([]kgo.RecordHeader{{Key: HeaderDiscards, Value: []byte("1")}}, r.Headers...)
+			}
+			l.puts(kgo.TryCommit, r)
+			want = append([]string{string(r.Key)}, want...)
+		}
+		all, err := l.instance.DeadLetters(t.Context(), &LetterFilter{}, nil, 100)
+		must(t, err)
+		if len(all.Letters) != 30 {
+			t.Fatalf("there are %d", len(all.Letters))
+		}
+		discard := func(n int) {
+			d := all.Letters[n]
+			must(t, l.instance.Discard(t.Context(), d.Partition, d.Offset, "ana", "sent anew"))
+			want = slices.DeleteFunc(want, func(key string) bool { return key == string(d.Key) })
+		}
+		another := func() *Instance {
+			i, err := New(t.Context(), Config{ID: "i-2", Namespace: l.instance.topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
+			must(t, err)
+			t.Cleanup(func() { must(t, i.Close()) })
+			return i
+		}
+		for _, n := range []int{0, 5, 6, 20, 29, 5} {
+			discard(n)
+		}
+		first, fresh := l.instance, another()
+		for _, i := range []*Instance{first, fresh} {
+			for _, limit := range []int{1, 3, 100} {
+				l.instance = i
+				if keys, _ := l.pages(limit, LetterFilter{}); !slices.Equal(keys, want) {
+					t.Errorf("on pages of %d: %q and not %q", limit, keys, want)
+				}
+			}
+		}
+		// A page that another instance began; and what is discarded meanwhile.
+		began, err := first.DeadLetters(t.Context(), &LetterFilter{}, nil, 10)
+		must(t, err)
+		discard(25)
+		l.instance = another()
+		l.instance.letterBounds.records = 1
+		var rest []string
+		for next := began.Next; next != nil; {
+			page, err := l.instance.DeadLetters(t.Context(), &LetterFilter{}, next, 3)
+			must(t, err)
+			for _, d := range page.Letters {
+				rest = append(rest, string(d.Key))
+			}
+			next = page.Next
+		}
+		if !slices.Equal(rest, want[10:]) {
+			t.Errorf("the rest is %q and not %q", rest, want[10:])
+		}
+		d := all.Letters[5]
+		if r, err := first.DeadLetter(t.Context(), d.Partition, d.Offset); err != nil || string(r.Key) != string(d.Key) {
+			t.Errorf("it is gone: %v, %v", r, err)
+		}
+		_, ends, err := first.letterOffsets(t.Context())
+		must(t, err)
+		marks := 0
+		for p, end := range ends {
+			for offset := range end {
+				if _, err := first.DeadLetter(t.Context(), p, offset); errors.Is(err, ErrNoLetter) {
+					marks++
+					if err := first.Discard(t.Context(), p, offset, "", ""); !errors.Is(err, ErrNoLetter) {
+						t.Errorf("what is none is discarded: %v", err)
+					}
+				}
+			}
+		}
+		if marks < 7 {
+			t.Errorf("marks are letters: %d are none", marks)
+		}
+	})
+}
+
+// What is read of marks is one part of a partition, which grows where what is missing was read.
+func TestMarksThatAreMissing(t *testing.T) {
+	var d discards
+	for _, c := range []struct{ from, to, missingFrom, missingTo int64 }{
+		{50, 100, 50, 60}, {50, 100, 60, 70}, {55, 70, 70, 70}, {30, 70, 40, 50}, {30, 70, 30, 40}, {30, 70, 70, 70}, {90, 100, 90, 100}, {80, 100, 80, 90}, {50, 85, 70, 80},
+	} {
+		from, to := d.missing(3, c.from, c.to, 10)
+		if from != c.missingFrom || to != c.missingTo {
+			t.Fatalf("of %d to %d are missing %d to %d, and not to %d to %d", c.from, c.to, from, to, c.missingFrom, c.missingTo)
+		}
+		d.read(3, from, to)
+	}
+}

@@ -144,6 +144,7 @@ type Instance struct {
 
 	letterReaders chan struct{} // one place for each request that reads dead letters at a time
 	letterBounds  letterBounds
+	discards      discards
 
 	deliveries lane.Deliveries
 	signs      window.Signs

@@ -33,17 +33,18 @@ type offer func(ctx context.Context, cmd *cobra.Command, client *api.Client) ([]
 
 // offers are what the first arguments of commands can be, by the command.
 var offers = map[string]offer{
-	"submit":              offerWorkflows,
-	"order":               offerOrders, // all but those that act on orders in some state
-	"order resubmit":      offerOrdersIn(projections.Error),
-	"order release":       offerOrdersIn(projections.Error),
-	"schedule":            offerSchedules,
-	"limit":               offerLimits,
-	"workflow show":       offerWorkflows,
-	"workflow versions":   offerWorkflows,
-	"workflow retire":     offerVersions,
-	"dead-letters show":   offerLetters,
-	"dead-letters replay": offerLetters,
+	"submit":               offerWorkflows,
+	"order":                offerOrders, // all but those that act on orders in some state
+	"order resubmit":       offerOrdersIn(projections.Error),
+	"order release":        offerOrdersIn(projections.Error),
+	"schedule":             offerSchedules,
+	"limit":                offerLimits,
+	"workflow show":        offerWorkflows,
+	"workflow versions":    offerWorkflows,
+	"workflow retire":      offerVersions,
+	"dead-letters show":    offerLetters,
+	"dead-letters replay":  offerLetters,
+	"dead-letters discard": offerLetters,
 }
 
 // addCompletion has shells complete what commands take, by asking the server.

@@ -17,7 +17,7 @@ import (
 )
 
 func newDeadLetters() *cobra.Command {
-	return group("dead-letters", "See what was put aside, and put it back", newLettersList(), newLettersShow(), newLettersReplay())
+	return group("dead-letters", "See what was put aside, and put it back", newLettersList(), newLettersShow(), newLettersReplay(), newLettersDiscard())
 }
 
 func newLettersList() *cobra.Command {
@@ -27,7 +27,8 @@ func newLettersList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the inputs that were put aside",
 		Long: `Lists the inputs that nobody could read, or that belong to no order, the one first
-that was put aside last. None ever leaves the list: --since says how far it goes back.`,
+that was put aside last. None leaves the list by itself: --since says how far it goes
+back, and waybill dead-letters discard takes away what was dealt with.`,
 		Example: `  waybill dead-letters list --since 1h
   waybill dead-letters list --topic orders --reason 'not a JSON object'`,
 		Args: cobra.NoArgs,
@@ -197,6 +198,46 @@ dead letter.`,
 			return out.print(cmd, r, func(row func(...any)) {
 				row(fmt.Sprintf("order %s: %s/%d/%d", r.Order, r.Topic, r.Partition, r.Offset))
 			})
+		})
+	}
+	return cmd
+}
+
+func newLettersDiscard() *cobra.Command {
+	var act api.Act
+	cmd := &cobra.Command{
+		Use: "discard PARTITION/OFFSET...", Short: "Have inputs that were put aside not be listed any more",
+		Long: `Has inputs that were put aside not be listed any more, because they were dealt with. A
+mark on the topic says so, with who did it and why. Each can still be shown, and put
+back, by its name.`,
+		Example: `  waybill dead-letters discard 3/17 --note 'sent anew as o-18'`,
+		Args:    takes(some),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&act.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
+	flags.StringVar(&act.Note, "note", "", "why; it stands in the mark")
+	server := addServer(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, name := range args {
+			if _, _, err := readLetterName(name); err != nil {
+				return usageError{err}
+			}
+		}
+		if act.By == "" && !server.named() {
+			act.By = whoami()
+		}
+		return server.talk(func(client *api.Client) error {
+			for _, name := range args {
+				partition, offset, err := readLetterName(name)
+				if err != nil {
+					return err
+				}
+				if err := client.Discard(cmd.Context(), partition, offset, &act); err != nil {
+					return fmt.Errorf("dead letter %s was not discarded: %w", name, err)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "dead letter %s is not listed any more\n", name)
+			}
+			return nil
 		})
 	}
 	return cmd

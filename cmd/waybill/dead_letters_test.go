@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,4 +145,29 @@ func TestAReplayWithoutItsSignature(t *testing.T) {
 	}))
 	defer server.Close()
 	waybill(t, `{"command":"pause"}`, "dead-letters", "replay", "3/17", "--value", "-", "--server", server.URL).want(t, 0, "order o-1: waybill.commands/1/7\n", "was known by a signature")
+}
+
+// What was dealt with is not listed any more, and is there all the same.
+func TestDiscardADeadLetter(t *testing.T) {
+	clearEnvironment(t)
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if asked = append(asked, r.Method+" "+r.URL.Path+" "+string(body)); strings.Contains(r.URL.Path, "/9/9/") {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"title":"Not Found","status":404,"detail":"there is no dead letter 9/9"}`))
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer server.Close()
+	waybill(t, "", "dead-letters", "discard", "3/17", "9/9", "--by", "ana", "--note", "sent anew", "--server", server.URL).want(t, 3, "dead letter 3/17 is not listed any more\n", "dead letter 9/9 was not discarded: there is no dead letter 9/9")
+	if want := []string{`POST /api/v1/dead-letters/3/17/discard {"by":"ana","note":"sent anew"}`, `POST /api/v1/dead-letters/9/9/discard {"by":"ana","note":"sent anew"}`}; !slices.Equal(asked, want) {
+		t.Errorf("%q", asked)
+	}
+	waybill(t, "", "dead-letters", "discard", "3/17", "x", "--server", server.URL).want(t, 2, "", "names no dead letter")
+	waybill(t, "", "dead-letters", "discard").want(t, 2, "", "")
 }

@@ -574,7 +574,7 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 		"approver":       {[]string{"order decide o-1 credit approved"}, "admin"},
 		"deployer":       {[]string{"workflow register " + flow, "workflow retire order-fulfilment@1"}, "admin"},
 		"payload-reader": {[]string{"dead-letters list", "dead-letters show 0/0"}, "admin"},
-		"admin":          {[]string{"upgrade finish", "partition skip-lost 0", "dead-letters replay 0/0"}, ""},
+		"admin":          {[]string{"upgrade finish", "partition skip-lost 0", "dead-letters replay 0/0", "dead-letters discard 0/0"}, ""},
 	} {
 		for _, command := range c.commands {
 			for role, key := range keys {

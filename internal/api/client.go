@@ -487,6 +487,15 @@ func (c *Client) Replay(ctx context.Context, partition int32, offset int64, valu
 	return r, c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/dead-letters/%d/%d/replay", partition, offset), nil, body, r)
 }
 
+// Discard has an input that was put aside not be listed any more.
+func (c *Client) Discard(ctx context.Context, partition int32, offset int64, act *Act) error {
+	body, err := encode(act)
+	if err != nil {
+		return fmt.Errorf("encode why: %w", err)
+	}
+	return c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/dead-letters/%d/%d/discard", partition, offset), nil, body, nil)
+}
+
 // Workflows returns the registered definitions.
 func (c *Client) Workflows(ctx context.Context) (*Workflows, error) {
 	all := new(Workflows)

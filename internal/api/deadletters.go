@@ -96,7 +96,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.PayloadReader, huma.Operation{
 		OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/api/v1/dead-letters",
 		Summary: "List the inputs that were put aside", Tags: []string{"dead letters"},
-		Description: "The one first that was put aside last. A page has fewer than limit, or none, where it takes long to find more: next says that more may follow. The caller must have the role for all workflows.",
+		Description: "The one first that was put aside last. A page has fewer than limit, or none, where it takes long to find more: next says that more may follow. Those that were discarded are left out. The caller must have the role for all workflows.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listDeadLetters)
 	register(api, identity.PayloadReader, huma.Operation{
@@ -112,6 +112,13 @@ func (s *Server) deadLetters(api huma.API) {
 		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.replayDeadLetter)
+	register(api, identity.Admin, huma.Operation{
+		OperationID: "discard-dead-letter", Method: http.MethodPost, Path: letterPath + "/discard",
+		Summary: "Have an input that was put aside not be listed any more", Tags: []string{"dead letters"},
+		Description: "It can still be got by its name, and put back: a mark on the topic says that it was dealt with, by whom and why. Doing it again changes nothing. After 503 it may be done, or be within half a minute.",
+		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusNoContent,
+		Errors: []int{http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.discardDeadLetter)
 }
 
 type deadLettersInput struct {
@@ -248,6 +255,49 @@ func (s *Server) replayDeadLetter(ctx context.Context, in *replayInput) (*struct
 	}
 	return &struct{ Body Replayed }{Replayed{r.Topic, r.Partition, r.Offset, string(r.Key), r.Unsigned}}, nil
 }
+
+type discardInput struct {
+	LetterInput
+	Body *Act
+	from string
+}
+
+// Resolve notes where the request came from.
+func (in *discardInput) Resolve(c huma.Context) []error {
+	in.from = hostOf(c)
+	return nil
+}
+
+var _ huma.Resolver = (*discardInput)(nil)
+
+func (s *Server) discardDeadLetter(ctx context.Context, in *discardInput) (*struct{}, error) {
+	i, ctx, done, err := s.useLetters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	askingOf(ctx).target = in.name()
+	act := Act{}
+	if in.Body != nil {
+		act = *in.Body
+	}
+	by, err := author(ctx, act.By, in.from)
+	if err != nil {
+		return nil, err
+	}
+	if len(act.Note) > maxDiscardNote {
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("the note has %d bytes; at most %d are kept", len(act.Note), maxDiscardNote), &huma.ErrorDetail{Message: "is too long", Location: "body.note"})
+	}
+	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if err := i.Discard(bounded, int32(in.Partition), in.Offset, by, act.Note); err != nil {
+		return nil, s.letterError("discard dead letter "+in.name(), err)
+	}
+	return nil, nil
+}
+
+// maxDiscardNote is how long a note may be, in bytes.
+const maxDiscardNote = 1 << 10
 
 func (s *Server) letterError(doing string, err error) error {
 	switch {

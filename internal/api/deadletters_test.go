@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -214,11 +215,42 @@ func TestDeadLetters(t *testing.T) {
 	if code, _, answer := s.ask(request{path: "/api/v1/dead-letters?topic=order"}); code != 422 || !strings.Contains(answer, "is no input") {
 		t.Errorf("%d %s", code, answer)
 	}
+	reader, before := *s, len(s.listed(""))
+	reader.token = keys["read"]
+	for _, c := range []struct {
+		as     *stage
+		path   string
+		body   string
+		status int
+	}{
+		{&reader, nobody, "", 403}, {s, nobody, `{"by":"ana"}`, 403}, {s, nobody, `{"note":"` + strings.Repeat("x", maxDiscardNote+1) + `"}`, 422}, {s, "/api/v1/dead-letters/0/999", "", 404},
+		{s, nobody, `{"note":"sent anew"}`, 204}, {s, nobody, "", 204},
+	} {
+		if status, _, answer := c.as.ask(request{method: "POST", path: c.path + "/discard", body: c.body}); status != c.status {
+			t.Errorf("discard %s with %.50s: %d %s", c.path, c.body, status, answer)
+		}
+	}
+	if after := reader.listed(""); len(after) != before-1 || slices.ContainsFunc(after, func(d DeadLetter) bool {
+		return fmt.Sprintf("/api/v1/dead-letters/%d/%d", d.Partition, d.Offset) == nobody
+	}) {
+		t.Errorf("%d are listed of %d: %+v", len(after), before, after)
+	}
+	marks := 0
+	for _, r := range oracle.Read(t, s.outside.Broker.Brokers, topics.DeadLetters) {
+		if of := events.Header(r, orchestrator.HeaderDiscards); of != "" && nobody == fmt.Sprintf("/api/v1/dead-letters/%d/%s", r.Partition, of) && strings.Contains(string(r.Value), `"by":"root"`) {
+			marks++
+		}
+	}
+	if marks != 2 {
+		t.Errorf("%d marks say who did it", marks)
+	}
+	s.whole(nobody)
 	name := strings.TrimPrefix(bad, "/api/v1/dead-letters/")
 	for _, want := range []string{
 		"audit.what=act audit.who=root audit.method=key audit.from=127.0.0.1 audit.operation=replay-dead-letter audit.on=\"" + name + " on " + topics.Orders + " of order bad, corrected\" audit.status=200",
 		`audit.what="payloads were read" audit.who=read audit.method=key audit.from=127.0.0.1 audit.operation=get-dead-letter audit.of=` + name,
 		`audit.who=read audit.method=key audit.from=127.0.0.1 audit.operation=list-dead-letters`,
+		"audit.who=root audit.method=key audit.from=127.0.0.1 audit.operation=discard-dead-letter audit.on=" + strings.TrimPrefix(nobody, "/api/v1/dead-letters/") + " audit.status=204",
 	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %s", want)

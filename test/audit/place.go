@@ -125,6 +125,9 @@ const onlyAtTheSource = "; the %s is only at the source: "
 
 // letter takes a dead letter.
 func (s *settlement) letter(r *kgo.Record) {
+	if events.Header(r, "waybill_discards") != "" && events.Header(r, "waybill_reason") == "" {
+		return // a mark that one was dealt with
+	}
 	from, err := parsePlace(events.Header(r, "waybill_source"))
 	if err != nil || !from.input(s.Topics) {
 		s.report("dead letter %s: it is from no input: %v", placeOf(r), err)
