@@ -30,6 +30,9 @@ func register[I, O any](api huma.API, role identity.Role, op huma.Operation, do 
 	op.Metadata = map[string]any{rolesOf: roles}
 	op.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}}
 	op.Errors = append(op.Errors, http.StatusUnauthorized, http.StatusForbidden)
+	if op.MaxBodyBytes > 0 { // it has a body
+		op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
 	if op.Description != "" {
 		op.Description += " "
 	}

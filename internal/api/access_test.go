@@ -89,7 +89,7 @@ func routes(t *testing.T, s http.Handler, token string) (all []route) {
 			if strings.HasSuffix(o.Description, "It takes no role.") {
 				role = []string{""}
 			}
-			if role == nil || len(o.Security) != 2 {
+			if role == nil || len(o.Security) != 2 && (token != "" || len(o.Security) > 0) { // where nobody is asked who asks, it takes nothing
 				t.Errorf("%s does not say which role it takes: %q", o.OperationID, o.Description)
 				continue
 			}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-json-experiment/json/jsontext"
@@ -266,6 +267,9 @@ func (s *Server) command(ctx context.Context, role identity.Role, id string, c *
 func (s *Server) act(ctx context.Context, i *orchestrator.Instance, id string, c *events.Command, workflow func() string) error {
 	if len(c.ID) > maxKey {
 		return huma.Error422UnprocessableEntity(fmt.Sprintf("the Idempotency-Key has %d bytes; at most %d are allowed", len(c.ID), maxKey))
+	}
+	if !utf8.ValidString(c.ID) {
+		return huma.Error422UnprocessableEntity("the Idempotency-Key is not UTF-8; use letters, digits and the like")
 	}
 	value, err := c.Encode()
 	if err != nil {

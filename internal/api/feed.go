@@ -49,7 +49,7 @@ func asStream(streams, all *http.ServeMux) http.Handler {
 // streamed adds to the description of a listing that it can be followed. What the stream says stands in docs/api.md.
 func streamed[Page any](api huma.API) map[string]*huma.Response {
 	page := answers[Page](api, "A page, or, where Accept asks for text/event-stream, what changes")
-	page.Content[eventStream] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	page.Content[eventStream] = sentEvents()
 	return map[string]*huma.Response{"200": page}
 }
 

@@ -16,8 +16,8 @@ import (
 
 // LimitSpec is what a limit says.
 type LimitSpec struct {
-	AtATime int `json:"atATime,omitempty" minimum:"1" maximum:"1000" doc:"How many places there are; left out, 1000. This, or aSecond, or both"`
-	ASecond int `json:"aSecond,omitempty" minimum:"1" maximum:"1000" doc:"How many places are given in a second, and at once after a rest; left out, there is no such bound"`
+	AtATime int `json:"atATime,omitzero" minimum:"1" maximum:"1000" doc:"How many places there are; left out, 1000. This, or aSecond, or both"`
+	ASecond int `json:"aSecond,omitzero" minimum:"1" maximum:"1000" doc:"How many places are given in a second, and at once after a rest; left out, there is no such bound"`
 }
 
 // LimitApplication is the body with which a limit is applied.

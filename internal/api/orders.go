@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -574,7 +575,7 @@ func look(c *Child, i *orchestrator.Instance, caller *identity.Caller) {
 type historyInput struct {
 	ID    string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
-	After uint64 `query:"after" doc:"The next of the page before: the number of its last event"`
+	After string `query:"after" pattern:"^[0-9]*$" patternDescription:"the number of an event" doc:"The next of the page before: the number of its last event"`
 }
 
 const _ = uint(orchestrator.MaxHistory - 1000) // not negative; see historyInput
@@ -585,13 +586,17 @@ func (s *Server) getHistory(ctx context.Context, in *historyInput) (*struct{ Bod
 		return nil, err
 	}
 	defer done()
+	after, err := strconv.ParseUint(cmp.Or(in.After, "0"), 10, 64)
+	if err != nil {
+		return nil, errCursor
+	}
 	workflow, err := s.reach(ctx, i, in.ID, identity.Viewer)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	page, err := i.History(ctx, in.ID, in.After, in.Limit)
+	page, err := i.History(ctx, in.ID, after, in.Limit)
 	if err != nil {
 		return nil, s.orderError(in.ID, "read the history of order", err)
 	}

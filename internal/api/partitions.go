@@ -57,7 +57,7 @@ func (s *Server) partitions(api huma.API) {
 }
 
 type skipLostInput struct {
-	Partition int32 `path:"partition" minimum:"0"`
+	Partition int64 `path:"partition" minimum:"0"` // huma would cut what an int32 does not hold
 	Body      *Act
 	from      string
 }
@@ -76,9 +76,10 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 		return nil, err
 	}
 	defer done()
-	if in.Partition >= i.Partitions() {
+	if in.Partition >= int64(i.Partitions()) {
 		return nil, huma.Error404NotFound(fmt.Sprintf("there is no partition %d; the namespace has %d, from 0", in.Partition, i.Partitions()))
 	}
+	partition := int32(in.Partition)
 	act := Act{}
 	if in.Body != nil {
 		act = *in.Body
@@ -89,7 +90,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	}
 	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	switch err := i.SkipLost(bounded, in.Partition, lane.Author{By: by, Actor: actor(ctx, func() string { return "" })}, act.Note); {
+	switch err := i.SkipLost(bounded, partition, lane.Author{By: by, Actor: actor(ctx, func() string { return "" })}, act.Note); {
 	case errors.Is(err, orchestrator.ErrRefused):
 		return nil, typed(refusedByOwner, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": ")))
 	case errors.Is(err, orchestrator.ErrNotOwner):
@@ -101,7 +102,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	if err != nil {
 		return nil, s.broken("list partitions", err)
 	}
-	return &struct{ Body Partition }{partitionOf(i, in.Partition, &heads[in.Partition])}, nil
+	return &struct{ Body Partition }{partitionOf(i, partition, &heads[partition])}, nil
 }
 
 func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body Partitions }, error) {

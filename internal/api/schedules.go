@@ -33,7 +33,7 @@ type ScheduleSpec struct {
 	Window  string `json:"window,omitempty" doc:"How late an order may begin; left out, a day"`
 
 	Workflow string            `json:"workflow" doc:"That of the orders that it begins"`
-	Version  int               `json:"version,omitempty" minimum:"1" doc:"Left out, the newest when an order begins"`
+	Version  int               `json:"version,omitzero" minimum:"1" doc:"Left out, the newest when an order begins"`
 	Input    json.RawMessage   `json:"input,omitempty" doc:"Of each order; any JSON"`
 	Priority events.Priority   `json:"priority,omitempty" enum:"high,normal,low"`
 	Labels   map[string]string `json:"labels,omitempty" maxProperties:"13" doc:"Of each order, besides schedule, tick and backfill"`

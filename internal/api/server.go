@@ -214,6 +214,15 @@ func (s *Server) operations(mux, streams *http.ServeMux, version string) []byte 
 	s.upgrades(api)
 	s.caller(api)
 	s.followsLists(s.described(streams, version))
+	if s.access == nil { // nobody is asked
+		for _, path := range api.OpenAPI().Paths {
+			for _, op := range []*huma.Operation{path.Get, path.Post, path.Put, path.Delete} {
+				if op != nil {
+					op.Security = nil
+				}
+			}
+		}
+	}
 	spec, err := json.Marshal(api.OpenAPI())
 	if err != nil {
 		panic(fmt.Sprintf("describe the API: %v", err)) // it follows from our own types
@@ -239,7 +248,7 @@ func (s *Server) described(mux *http.ServeMux, version string) huma.API {
 		"certificate": {Type: "mutualTLS", Description: "A client certificate that the access file names"},
 	}
 	api := humago.New(mux, config)
-	api.UseMiddleware(s.authorise(api))
+	api.UseMiddleware(s.authorise(api), filled(api))
 	return api
 }
 

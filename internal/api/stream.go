@@ -33,7 +33,7 @@ const (
 
 type followInput struct {
 	ID    string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
-	After uint64 `header:"Last-Event-ID" doc:"The number of the last event that was received: the stream goes on behind it. A browser's EventSource sends it by itself"`
+	After uint64 `header:"Last-Event-ID" format:"uint64" doc:"The number of the last event that was received: the stream goes on behind it. A browser's EventSource sends it by itself"`
 }
 
 func (s *Server) follow(api huma.API) {
@@ -42,11 +42,17 @@ func (s *Server) follow(api huma.API) {
 		Summary: "Follow the journal events of an order", Tags: []string{"orders"},
 		Description: fmt.Sprintf("Server-sent events: each is an event of the journal, as in the history, with its number as id; those that there are, and then those that come. The stream ends behind the last event of an order that has ended, and 204 says that there is nothing behind Last-Event-ID. It also ends after %s, when its reader takes nothing for %s, and when the instance stops: resume it with Last-Event-ID. An event of the type problem says what else ended it, as a problem document. Lines that begin with a colon say nothing. 503 says that %d are followed, which is the most at a time.", followFor, followPatience, maxFollowers),
 		Responses: map[string]*huma.Response{
-			"200": {Description: "The events", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}},
+			"200": {Description: "The events", Content: map[string]*huma.MediaType{eventStream: sentEvents()}},
 			"204": {Description: "The order has ended, and has no event behind Last-Event-ID"},
 		},
 		Errors: []int{http.StatusNotFound, http.StatusGone, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.followOrder)
+}
+
+// sentEvents describes server-sent events: each as one object.
+func sentEvents() *huma.MediaType {
+	text := &huma.Schema{Type: huma.TypeString}
+	return &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject, Required: []string{"data"}, Properties: map[string]*huma.Schema{"id": text, "event": text, "data": text}}}
 }
 
 func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.StreamResponse, err error) {

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -23,8 +24,33 @@ func strict(registry huma.Registry, body *huma.Schema) {
 		return
 	}
 	s.AdditionalProperties = false
-	for _, member := range s.Properties {
+	for name, member := range s.Properties {
+		if member.Ref == "" && !slices.Contains(s.Required, name) { // null is as what is left out
+			if member.Nullable = member.Type != ""; len(member.Enum) > 0 && !slices.Contains(member.Enum, nil) {
+				member.Enum = append(slices.Clip(member.Enum), nil)
+			}
+		}
 		strict(registry, member)
+	}
+}
+
+// filled refuses query parameters that are empty, where that is no value of theirs: it would be as if they were left out,
+// which may be all orders.
+func filled(api huma.API) func(huma.Context, func(huma.Context)) {
+	return func(c huma.Context, next func(huma.Context)) {
+		address := c.URL()
+		query := address.Query()
+		for _, p := range c.Operation().Parameters {
+			if p.In != "query" || p.Schema.Type == huma.TypeArray || !slices.Contains(query[p.Name], "") {
+				continue
+			}
+			var found huma.ValidateResult
+			if huma.Validate(api.OpenAPI().Components.Schemas, p.Schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, "", &found); len(found.Errors) > 0 {
+				_ = huma.WriteErr(api, c, http.StatusUnprocessableEntity, "validation failed", &huma.ErrorDetail{Location: "query." + p.Name, Message: "it is empty; give it a value, or leave it out"}) // whoever hung up needs no answer
+				return
+			}
+		}
+		next(c)
 	}
 }
 

@@ -36,6 +36,7 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 		{"/api/v1/orders", `{"workflow":"w","a.b":1}`, `[{body.a.b unknown member <nil>}]`},
 		{"/api/v1/bulk", `{"command":"cancel","filter":{"stat":"Error"}}`, `[{body.filter.stat unknown member; did you mean "state"? <nil>}]`},
 		{"/api/v1/orders?wiat=30s", `{"workflow":"w"}`, `[{query.wiat unknown query parameter; did you mean "wait"? <nil>}]`},
+		{"/api/v1/orders?wait=", `{"workflow":"w"}`, `[{query.wait it is empty; give it a value, or leave it out <nil>}]`},
 		{"/api/v1/orders/o-1/resubmit", `{"nweKey":true,"map":{"any":"x"}}`, `[{body.nweKey unknown member; did you mean "newKey"? <nil>}]`},
 	} {
 		w := send(t, s, http.MethodPost, c.path, "", c.body)
@@ -47,6 +48,11 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 		}
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != http.StatusUnprocessableEntity || fmt.Sprint(p.Errors) != c.errors {
 			t.Errorf("%s %s: %d %v %v", c.path, c.body, w.Code, p.Errors, err)
+		}
+	}
+	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "workflow=&after=&step=": 503} {
+		if w := send(t, s, http.MethodGet, "/api/v1/orders?"+query, "", ""); w.Code != status {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
 	// However much is wrong, and however large what it stands in, the answer is short.

@@ -41,12 +41,14 @@ func (s *Server) workflows(api huma.API) {
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusCreated,
 		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.registerWorkflow)
+	// huma would say that it is any text, also none.
+	api.OpenAPI().Paths["/api/v1/workflows"].Post.RequestBody.Content["application/yaml"].Schema = &huma.Schema{Type: huma.TypeObject}
 	register(api, identity.Deployer, huma.Operation{
 		OperationID: "retire-workflow", Method: http.MethodPost, Path: "/api/v1/workflows/{name}/retire",
 		Summary: "Let no new order have a version of a workflow, or end that", Tags: []string{"workflows"},
 		Description:   "Orders that have the version go on. A submission that names no version takes the newest that is not retired; one that names it is rejected. Doing it again changes nothing. It counts for what is decided from then on, once the orders' owners have read it. 409 says that an upgrade must be finished first.",
-		DefaultStatus: http.StatusNoContent,
-		Errors:        []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		DefaultStatus: http.StatusNoContent, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+		Errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.retireWorkflow)
 }
 
