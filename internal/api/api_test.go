@@ -211,6 +211,7 @@ func TestAPI(t *testing.T) {
 	s.with("follow lists", (*stage).testFollowLists)
 	s.with("refused at once", (*stage).testRefusedAtOnce)
 	s.with("who waits", (*stage).testWaiters)
+	s.with("a thousand who wait", (*stage).testAThousandWait)
 	s.with("orders by time", (*stage).testTimes)
 	s.with("openapi", (*stage).testOpenAPI)
 	s.with("health and metrics", (*stage).testHealth)

@@ -74,7 +74,7 @@ type Bulk struct {
 	Done    int  `json:"done" doc:"Of an act whose process was killed at least so many: the record is a second behind, and the history of each order is not"`
 	Left    int  `json:"left" doc:"To which nothing was done, because when their turn came they were no longer under the filter, or had changed since while in Error, or are gone"`
 	Failed  int  `json:"failed"`
-	Newer   *int `json:"newer" doc:"How many orders are under the filter once it has ended that it was not about, at most 10000; null before, and where there were more than one act takes"`
+	Newer   *int `json:"newer" doc:"How many orders are under the filter once it has ended that it was not about, at most 10000; null before, where counting them takes longer than 20s, and where there were more than one act takes"`
 
 	Failures []BulkFailure `json:"failures" nullable:"false" doc:"The first 100 that failed, and why"`
 }
@@ -184,7 +184,7 @@ func (s *Server) bulks(api huma.API) {
 	register(api, identity.Operator, huma.Operation{
 		OperationID: "prepare-bulk", Method: http.MethodPost, Path: "/api/v1/bulk",
 		Summary: "Look up the orders of a bulk act", Tags: []string{"bulk"},
-		Description:   "Nothing is done to them before start-bulk. The orders are those that are under the filter now, and on which the command can do something, at most 100000: get-bulk-orders lists them. An instance keeps the 8 acts that were prepared last, each for a quarter of an hour.",
+		Description:   "Nothing is done to them before start-bulk. The orders are those that are under the filter now, and on which the command can do something, at most 100000: get-bulk-orders lists them. 503 says that looking them up took longer than 20s, and how many were found. An instance keeps the 8 acts that were prepared last, each for a quarter of an hour.",
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.prepareBulk)
@@ -287,7 +287,11 @@ func (s *Server) prepareBulk(ctx context.Context, in *struct{ Body BulkRequest }
 	if err != nil {
 		return nil, err
 	}
-	if err := b.lookUp(ctx, i); err != nil {
+	bounded, cancel := context.WithTimeout(ctx, s.bulk.patience)
+	defer cancel()
+	if err := b.lookUp(bounded, i); errors.Is(err, context.DeadlineExceeded) {
+		return nil, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was prepared: looking up the orders took longer than %s, in which %d were found; say more of state, workflow and where", s.bulk.patience, len(b.orders)))
+	} else if err != nil {
 		return nil, s.listError("look up the orders of a bulk act", err)
 	}
 	s.bulk.add(b)

@@ -44,6 +44,13 @@ const (
 	bulkPause = time.Second
 )
 
+// bulkPatience is how long the orders of an act may be looked up.
+const (
+	bulkPatience = 20 * time.Second
+
+	_ = uint(bodyTimeout - bulkPatience) // not negative; see bodyTimeout
+)
+
 var (
 	errInstanceEnds = errors.New("its instance ended, or was restarted. What was under way then may have been done: the history of each order has the act's id")
 	errBulkStopped  = errors.New("stopped")
@@ -213,6 +220,8 @@ func (s *Server) newer(ctx context.Context, i *orchestrator.Instance, b *bulkAct
 		about[b.orders[n].OrderID] = true
 	}
 	count := 0
+	ctx, cancel := context.WithTimeout(ctx, s.bulk.patience)
+	defer cancel()
 	if _, err := b.each(ctx, i, func(o *projections.Order) bool {
 		if !about[o.ID] {
 			count++
@@ -303,8 +312,9 @@ func (b *bulkAct) stands(i *orchestrator.Instance, o *projections.Order, found *
 
 // bulkActs are those that an instance knows.
 type bulkActs struct {
-	dir string // where the records of those are that were started; "" for none
-	log *slog.Logger
+	dir      string // where the records of those are that were started; "" for none
+	log      *slog.Logger
+	patience time.Duration // of a look-up
 
 	mu       sync.Mutex
 	prepared []*bulkAct
@@ -313,7 +323,7 @@ type bulkActs struct {
 
 // openBulk reads what is in the directory. Those that were being carried out ended with their instance.
 func openBulk(dir string, log *slog.Logger) *bulkActs {
-	a := &bulkActs{dir: dir, log: log}
+	a := &bulkActs{dir: dir, log: log, patience: bulkPatience}
 	if dir == "" {
 		return a
 	}

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -128,6 +130,7 @@ func TestBulk(t *testing.T) {
 
 	s.with("stopped", (*stage).testBulkStopped)
 	s.with("left the filter", (*stage).testBulkLeft)
+	s.with("too long", (*stage).testBulkTooLong)
 	s.with("refused", (*stage).testBulkRefused)
 	s.with("what failed", (*stage).testBulkFailed)
 
@@ -331,6 +334,73 @@ func TestBulkOfCallers(t *testing.T) {
 	}
 	if _, err := as("see").client.StopBulk(t.Context(), own.ID); problemStatus(err) != 403 {
 		t.Errorf("a viewer stopped it: %v", err)
+	}
+}
+
+// A look-up that takes too long prepares nothing, and says how far it came.
+func (s *stage) testBulkTooLong() {
+	s.server.bulk.patience = -1
+	defer func() { s.server.bulk.patience = bulkPatience }()
+	status, _, answer := s.ask(request{method: "POST", path: "/api/v1/bulk", body: `{"command":"cancel","filter":{"state":"Error"}}`})
+	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "in which 0 were found") {
+		s.Errorf("%d %s", status, answer)
+	}
+}
+
+// An act is carried out with what its caller may when it starts: an order of which that was taken is left as it is.
+func TestBulkOfWhoMayLessNow(t *testing.T) {
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{
+		"root": "roles: [admin]", "before": "roles: [operator], subject: ana", "after": "roles: [operator], workflows: [other], subject: ana",
+	})
+	s.failed("o-1", "leaky")
+	s.failed("o-2", "other")
+	before, after := *s, *s
+	for own, name := range map[*stage]string{&before: "before", &after: "after"} {
+		var err error
+		if own.client, err = NewClient(s.url, WithToken(keys[name])); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(own.client.Close)
+	}
+	b := before.prepare(&BulkRequest{Command: events.CommandCancel, Filter: BulkFilter{State: projections.Error}})
+	if b.Matched != 2 {
+		t.Fatalf("%+v", b)
+	}
+	if _, err := after.client.StartBulk(t.Context(), b.ID); err != nil {
+		t.Fatal(err)
+	}
+	if done := after.ended(b.ID); done.Done != 1 || done.Left != 1 || done.State != BulkDone {
+		t.Errorf("%+v", done)
+	}
+	if cancelled := of(s.history("o-1"), events.OrderCompensating); len(cancelled) > 0 {
+		t.Errorf("what may not be done was done: %+v", cancelled)
+	}
+}
+
+// Where none of as many orders as are acted on at a time is answered for, the others are not tried.
+func TestBulkThatNobodyAnswers(t *testing.T) {
+	s := New(Config{})
+	s.Attach(idle(t)) // which knows of no order how it stands
+	defer s.Detach(errors.New("over"))
+	u, why := s.borrow()
+	if why != nil {
+		t.Fatal(why)
+	}
+	defer u.by.Done()
+	b := &bulkAct{command: events.Command{Command: events.CommandPause, ID: "b-1"}, record: Bulk{ID: "b-1", State: BulkPrepared, Rate: 1000, PreparedAt: &Time{time.Now()}}}
+	for n := range 4 * bulkAtOnce {
+		b.orders = append(b.orders, BulkOrder{OrderID: fmt.Sprint("o-", n), Outcome: OutcomePending})
+	}
+	b.record.Matched = len(b.orders)
+	s.bulk.add(b)
+	ctx, started := s.bulk.start(t.Context(), b, identity.Anybody)
+	if !started {
+		t.Fatal("it is not started")
+	}
+	s.carryOut(ctx, u, b)
+	told := b.told()
+	if told.State != BulkStopped || told.Failed < bulkAtOnce || told.Failed == told.Matched || told.Done+told.Left > 0 || !strings.Contains(*told.Reason, "of the last 16 orders none was answered for") {
+		t.Errorf("%+v", told)
 	}
 }
 

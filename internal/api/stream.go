@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -209,10 +210,13 @@ func appendSent(text []byte, id, kind string, data []byte) []byte {
 
 // send hands text to the reader, who must take it in time. Between what is sent there is no deadline: it would end the stream.
 func (f *following) send(text []byte) error {
-	_ = f.control.SetWriteDeadline(time.Now().Add(followPatience))
+	_ = f.control.SetWriteDeadline(time.Now().Add(f.patience))
 	_, err := f.out.Write(text)
 	if err == nil {
 		err = f.control.Flush()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		f.log.Info("a stream was ended, because its reader took nothing", "for", f.patience)
 	}
 	_ = f.control.SetWriteDeadline(time.Time{})
 	return err

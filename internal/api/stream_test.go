@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
@@ -228,5 +230,50 @@ func TestFollowers(t *testing.T) {
 	follower.all()
 	if n := len(server.followers); n != 0 {
 		t.Errorf("%d follow an instance that is gone", n)
+	}
+}
+
+// Who takes nothing loses the stream, and the place of who follows, and waits nobody else.
+func TestAReaderThatTakesNothing(t *testing.T) {
+	s := newStage(t)
+	s.attach()
+	s.listens("long")
+	for n := range 60 { // more than there is room for on the way
+		s.act("long", map[bool]string{true: "pause", false: "resume"}[n%2 == 0], `{"note":"`+strings.Repeat("x", 4<<10)+`"}`, http.StatusOK)
+	}
+	server := New(Config{})
+	server.patience = 50 * time.Millisecond
+	server.Attach(s.instance)
+	defer server.Detach(errors.New("over"))
+	listener := httptest.NewUnstartedServer(server)
+	listener.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if err := c.(*net.TCPConn).SetWriteBuffer(4 << 10); err != nil {
+			t.Error(err)
+		}
+		return ctx
+	}
+	listener.Start()
+	defer listener.Close()
+	for _, path := range []string{"/api/v1/orders/long/events", "/api/v1/orders?state=Pending"} {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Listener.Addr().String())
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n", path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if line, err := bufio.NewReaderSize(c, 16).ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
+			t.Fatalf("%q, %v", line, err)
+		}
+		for n := 0; len(server.followers) > 0; n++ {
+			id := fmt.Sprint(len(path), "-", n)
+			if _, err := s.client.Submit(t.Context(), &Submission{ID: id, Workflow: "listens", Labels: map[string]string{"pad": strings.Repeat("x", 200)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

@@ -239,6 +239,40 @@ func (s *stage) testWaiters() {
 	s.until(func() bool { return len(server.shares.resting) == 0 && len(server.shares.places) == 0 })
 }
 
+// A thousand who wait for an order take no place of others, and all are told once it stands.
+func (s *stage) testAThousandWait() {
+	const many = 1000
+	server := New(Config{Requests: many / waitersPerPlace})
+	server.Attach(s.instance)
+	defer server.Detach(errors.New("over"))
+	ask := func(path string) int {
+		said := httptest.NewRecorder()
+		server.ServeHTTP(said, httptest.NewRequestWithContext(s.Context(), http.MethodGet, path, http.NoBody))
+		return said.Code
+	}
+	waited := make(chan int, many)
+	for range many {
+		go func() {
+			status := http.StatusServiceUnavailable
+			s.until(func() bool { // fewer may come by at a time
+				status = ask("/api/v1/orders/thousand?wait=30s")
+				return status != http.StatusServiceUnavailable
+			})
+			waited <- status
+		}()
+	}
+	s.until(func() bool { return len(server.shares.resting) == many && len(server.shares.places) == 0 })
+	if status := ask("/api/v1/orders/waited"); status != http.StatusOK {
+		s.Errorf("who does not wait: %d", status)
+	}
+	s.submits("", `{"id":"thousand","workflow":"order-fulfilment"}`, http.StatusAccepted)
+	for range many {
+		if status := <-waited; status != http.StatusOK {
+			s.Fatalf("one that waited: %d", status)
+		}
+	}
+}
+
 // Who may not see orders does not follow them, and who may not read payloads gets none with a receipt.
 func TestWhoWaits(t *testing.T) {
 	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{
