@@ -34,7 +34,7 @@ partitions that it serves, and of the replies that it read since it began: ask e
 			if err != nil {
 				return err
 			}
-			inZone(all, out.zone())
+			words.InZone(all, out.zone())
 			keys := "has no keys of the namespace"
 			if len(all.Keys) > 0 {
 				keys = "signs with key " + all.Keys[0]

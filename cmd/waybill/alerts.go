@@ -94,7 +94,7 @@ func followAlerts(cmd *cobra.Command, client *api.Client, out *output, limit int
 		first = false
 		slices.Reverse(added)
 		if !out.data() {
-			inZone(added, out.zone())
+			words.InZone(added, out.zone())
 		}
 		for i := range added {
 			if out.data() {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -242,6 +243,14 @@ func TestConsoleLiveInABrowser(t *testing.T) {
 	p.is(`document.activeElement.getAttribute("href") === "/orders/a%2F1" && Math.abs(document.activeElement.getBoundingClientRect().top - window.top0) < 2`)
 	p.do(`document.querySelector("time[data-ago]").dateTime = "2020-01-01T00:00:00Z"`)
 	p.is(`/^\d{4} d ago$/.test(document.querySelector("time[data-ago]").textContent)`)
+
+	// The browser's own time zone is offered.
+	if _, err := chromedp.Call(p.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+"/orders"), chromedp.Click(`//button[text()="This browser's: Europe/Berlin"]`, chromedp.NodeVisible), chromedp.WaitVisible(`footer input[value="Europe/Berlin"]`)); err != nil {
+		t.Fatal(err)
+	}
 
 	// Switched off, it stays off, and as it is.
 	if err := chromedp.Do(p.ctx, chromedp.Click("#live button"), chromedp.Navigate(server+"/orders"), chromedp.WaitVisible("#live button")); err != nil {

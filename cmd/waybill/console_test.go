@@ -209,6 +209,70 @@ func TestConsole(t *testing.T) {
 	stop()
 }
 
+// Times are those of the zone that a browser was told to have, in words too; what is written without a zone is of that one.
+func TestConsoleInAZone(t *testing.T) {
+	clearEnvironment(t)
+	server, _, _ := startDev(t, t.TempDir())
+	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
+	waybill(t, "", "submit", "asks", "--id", "a/1", "--server", server).want(t, 0, "a/1", "")
+	client, err := api.NewClient(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	o, err := client.Order(t.Context(), "a/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := o.AcceptedAt.UTC()
+	there := at.Add(5*time.Hour + 30*time.Minute)
+	const form = "2006-01-02 15:04:05"
+
+	b := newBrowser(t, server)
+	b.page(200, "/orders/a%2F1", "Times are UTC", at.Format(form), "!"+there.Format(form))
+	b.send(200, "/zone", "zone=Asia%2FKolkata", "Times are Asia/Kolkata")
+	b.page(200, "/orders/a%2F1", "!Times are UTC", there.Format(form+".000"), `<time datetime="`+at.Format("2006-01-02T15:04:05Z")+`" title="`+at.Format("2006-01-02T15:04:05Z")+`">`+there.Format(form)+`<`)
+	b.page(200, "/orders/a%2F1?event=1", "order.accepted, "+there.Format(form+".000"))
+	b.page(200, "/orders", `title="`+there.Format(form)+`" data-ago>`)
+	b.send(200, "/orders/a%2F1/change", "deadline=2100-01-02+10%3A00", "deadline 2100-01-02T10:00:00.000&#43;05:30", "the one that it has, 2100-01-02T10:00:00.000&#43;05:30")
+	if o, err = client.Order(t.Context(), "a/1"); err != nil || !o.Deadline.Equal(time.Date(2100, 1, 2, 4, 30, 0, 0, time.UTC)) {
+		t.Errorf("the deadline is %v, %v", o.Deadline, err)
+	}
+	b.send(422, "/orders/a%2F1/change", "deadline=10%3A00", "which is Asia/Kolkata as the times on the page")
+	for _, none := range []string{"", "Mars%2FBase", "Local", "..%2F..%2Fetc%2Fpasswd", strings.Repeat("x", 1000)} {
+		b.send(422, "/zone", "zone="+none, "There is no time zone", "Times are Asia/Kolkata")
+	}
+	b.send(200, "/zone", "zone=Europe%2FBerlin&here=UTC", "Times are UTC") // a button beside the field
+
+	// It goes back to where the form was, and to nobody else; and what no browser should have is not believed.
+	for referer, leads := range map[string]string{"/orders?state=Error": "/orders?state=Error", "//evil.example/x": "/", "": "/"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+"/zone", strings.NewReader("zone=UTC"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Referer", server+referer)
+		b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		answer, err := b.Do(r)
+		b.want(answer, err, 303, nil)
+		if to := answer.Header.Get("Location"); to != leads {
+			t.Errorf("from %s it goes to %s", referer, to)
+		}
+	}
+	for _, cookie := range b.Jar.Cookies(must(url.Parse(server))) {
+		cookie.Value = "Mars/Base"
+		b.Jar.SetCookies(must(url.Parse(server)), []*http.Cookie{cookie})
+	}
+	b.page(200, "/", "Times are UTC")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // becomes waits until an order is in a state.
 func becomes(t *testing.T, server, id string, state projections.State) {
 	t.Helper()

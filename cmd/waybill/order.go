@@ -74,7 +74,7 @@ func watchOrder(cmd *cobra.Command, client *api.Client, out *output, id string) 
 		if err != nil {
 			return false, err
 		}
-		inZone(o, out.zone())
+		words.InZone(o, out.zone())
 		switch same := bytes.Equal(text, before); {
 		case v.inPlace:
 			err = v.draw(func(row func(...any)) { orderRows(row, out, o) })

@@ -100,7 +100,7 @@ func (o *output) print(cmd *cobra.Command, value any, table func(row func(cells 
 	switch {
 	case !o.data():
 		o.ages = isTerminal(cmd.OutOrStdout()) && !o.wide() && !o.utc
-		inZone(value, o.zone())
+		words.InZone(value, o.zone())
 		return printTable(cmd.OutOrStdout(), table)
 	case o.format.value == asJSON:
 		return printJSON(cmd.OutOrStdout(), value, jsontext.WithIndent("  "))

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -12,42 +11,6 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/words"
 )
-
-// inZone has all times that value points to be those of a zone. They stay the same times.
-func inZone(value any, zone *time.Location) { moveTo(reflect.ValueOf(value), zone) }
-
-var timeType = reflect.TypeFor[api.Time]()
-
-func moveTo(v reflect.Value, zone *time.Location) {
-	if v.CanAddr() && v.Type() == timeType {
-		t := v.Addr().Interface().(*api.Time) //nolint:forcetypeassert // it is one
-		t.Time = t.In(zone)
-		return
-	}
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			moveTo(v.Elem(), zone)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				moveTo(v.Field(i), zone)
-			}
-		}
-	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return
-		}
-		for i := range v.Len() {
-			moveTo(v.Index(i), zone)
-		}
-	case reflect.Map:
-		for _, key := range v.MapKeys() {
-			moveTo(v.MapIndex(key), zone)
-		}
-	}
-}
 
 // zone is that in which tables have their times.
 func (o *output) zone() *time.Location {

@@ -118,7 +118,7 @@ func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() 
 		}
 		if v.inPlace {
 			out.ages = !out.wide() && !out.utc
-			inZone(all, out.zone())
+			words.InZone(all, out.zone())
 			return false, v.draw(func(row func(...any)) {
 				for _, line := range lacks { // on top, where there is room
 					row(line)
@@ -167,7 +167,7 @@ func watchList[T any](cmd *cobra.Command, out *output, key string, fetch func() 
 		case out.data():
 			return false, out.printNext(cmd, map[string]any{key: changed})
 		}
-		inZone(changed, out.zone())
+		words.InZone(changed, out.zone())
 		return false, v.add(func(row func(...any)) { table(row, changed) })
 	})
 }

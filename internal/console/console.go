@@ -26,6 +26,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 //go:embed templates/*.html
@@ -63,7 +64,7 @@ func New(server http.Handler, cfg Config) *Console {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.files = make(map[string][]byte)
-	for _, name := range []string{"style.css", "icon.svg", "live.js"} {
+	for _, name := range []string{"style.css", "icon.svg", "live.js", "zone.js"} {
 		content, err := static.ReadFile("static/" + name)
 		if err != nil {
 			panic(err) // it is part of the program
@@ -99,6 +100,7 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/limits", c.limits)
 	c.get("/partitions", c.partitions)
 	c.get("/agents", c.agents)
+	c.post("/zone", c.setZone)
 	c.mux.HandleFunc("GET /login", c.login)
 	c.mux.HandleFunc("POST /login", c.comeIn)
 	c.mux.HandleFunc("POST /logout", c.goOut)
@@ -128,6 +130,7 @@ type visit struct {
 	*http.Request
 	client *api.Client
 	caller *api.Caller
+	zone   *time.Location // of the times on the page
 }
 
 // view is what a page shows.
@@ -140,7 +143,14 @@ type view struct {
 	live   *live
 	// to is another page where the browser goes on instead, and done what was done, which it says there once.
 	to, done string
+	keeps    *kept // what the browser keeps, where it goes on
 }
+
+// kept is what a browser keeps for long: a cookie, by what is behind the name of that of its log-in.
+type kept struct{ suffix, value string }
+
+// keptFor is for how many seconds it does, which is as long as browsers keep a cookie.
+const keptFor = 400 * 24 * 3600
 
 // live is how a page is kept current.
 type live struct {
@@ -156,7 +166,7 @@ func (c *Console) post(path string, do func(*visit) (*view, error)) { c.handle("
 
 func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{Request: r, client: api.Inside(c.server, r, c.token(r))}
+		v := &visit{Request: r, client: api.Inside(c.server, r, c.token(r)), zone: c.zone(r)}
 		found, err := v.run(do)
 		if answered(err, http.StatusUnauthorized) {
 			c.askWho(w, v, problemOf(err))
@@ -169,6 +179,9 @@ func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
 		if found.to != "" {
 			if found.done != "" {
 				c.keep(w, r, c.name(r)+doneSuffix, found.done, 60)
+			}
+			if found.keeps != nil {
+				c.keep(w, r, c.name(r)+found.keeps.suffix, found.keeps.value, keptFor)
 			}
 			http.Redirect(w, r, c.base+found.to, http.StatusSeeOther)
 			return
@@ -230,6 +243,7 @@ type whole struct {
 	Content                    template.HTML // what the page is about
 	Tag                        string        // another once the content tells something else
 	Made                       time.Time
+	Zone                       string // of all times
 	static                     map[string][]byte
 }
 
@@ -249,9 +263,12 @@ func (c *Console) write(w http.ResponseWriter, v *visit, status int, shown *view
 
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
-		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Made: time.Now().UTC(), Live: shown.live,
+		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Made: time.Now(), Live: shown.live,
 		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Again: shown.again, Data: shown.data, static: c.files,
 	}
+	zone := c.zone(v.Request)
+	words.InZone(shown.data, zone)
+	page.Made, page.Zone = page.Made.In(zone), zone.String()
 	var b bytes.Buffer
 	if err := c.pages[shown.page].ExecuteTemplate(&b, "content", page); err != nil {
 		c.broken(w, shown, err)
@@ -317,6 +334,14 @@ func (v *visit) from() string {
 		return ""
 	}
 	return from.RequestURI()
+}
+
+// back is the page on which somebody sent a form, to which the browser goes back: the first one if that is not known.
+func (v *visit) back(base string) string {
+	if to := strings.TrimPrefix(v.from(), base); strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") {
+		return to
+	}
+	return "/"
 }
 
 // missing says what there is not.

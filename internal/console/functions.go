@@ -15,7 +15,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/words"
 )
 
-// clockForm is how a time is shown, in UTC.
+// clockForm is how a time is shown, in its own zone.
 const clockForm = "2006-01-02 15:04:05"
 
 // functions are those that templates call.
@@ -28,6 +28,7 @@ func (c *Console) functions() template.FuncMap {
 		"clock":  clock,
 		"ago":    ago,
 		"stamp":  stamp,
+		"exact":  func(t time.Time) string { return t.Format(clockForm + ".000") },
 		"json":   pretty,
 		"short":  words.Short,
 		"brief":  brief,
@@ -54,12 +55,12 @@ func (c *Console) functions() template.FuncMap {
 	}
 }
 
-// clock is a time to the second, in UTC.
+// clock is a time to the second, in its own zone.
 func clock(t *api.Time) string {
 	if t == nil {
 		return "–"
 	}
-	return t.UTC().Format(clockForm)
+	return t.Format(clockForm)
 }
 
 // stamp is a time as programs read it.

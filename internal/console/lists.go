@@ -256,9 +256,8 @@ func (c *Console) replay(v *visit) (*view, error) {
 
 // flowRow is a workflow in their list.
 type flowRow struct {
-	Name     string
-	Newest   *workflow.Workflow
-	Versions int
+	Name                    string
+	Newest, Versions, Steps int
 }
 
 // flowList are the workflows.
@@ -284,8 +283,8 @@ func (c *Console) workflows(v *visit) (*view, error) {
 			row = &flowRow{Name: flow.Name}
 			rows[flow.Name] = row
 		}
-		if row.Versions++; row.Newest == nil || flow.Version > row.Newest.Version {
-			row.Newest = flow
+		if row.Versions++; flow.Version > row.Newest {
+			row.Newest, row.Steps = flow.Version, len(flow.Steps)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {

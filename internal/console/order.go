@@ -123,6 +123,7 @@ func (c *Console) order(v *visit) (*view, error) {
 	}
 	p.Asks = v.asked(id, asks)
 	if p.Is == "" {
+		words.InZone(o, v.zone) // forms say when its deadline is
 		p.Acts = actsFor(v.caller, o)
 	}
 	shown := &view{page: "order.html", title: id, data: p, live: &live{Every: listEvery, Says: id}}
@@ -236,6 +237,7 @@ func (v *visit) history(ctx context.Context, id, after string) (rows []eventRow,
 		if err != nil {
 			return nil, "", false, fmt.Errorf("an event of order %q: %w", id, err)
 		}
+		words.InZone(&e, v.zone)
 		row := eventRow{Event: &e, Name: words.EventName(&e), Tells: course.Tell(&e), JSON: shown(raw, eventShown)}
 		if !last.IsZero() {
 			row.After = "+" + e.At.Sub(last).String()
@@ -320,7 +322,7 @@ var acts = actList{
 			}
 			return []field{
 				{Name: "priority", Title: "Priority", Kind: "choice", Choices: []string{"", "high", "normal", "low"}, Help: "Empty for the one that it has"},
-				{Name: "deadline", Title: "Deadline", Kind: "text", Help: "Such as 2027-01-31T18:00:00Z, or +2h from now; empty for the one that it has" + deadline},
+				{Name: "deadline", Title: "Deadline", Kind: "text", Help: "Such as 2027-01-31 18:00 in the time zone of the page, 2027-01-31T18:00:00Z, or +2h from now; empty for the one that it has" + deadline},
 				{Name: "noDeadline", Title: "No deadline any more", Kind: "flag"},
 				note,
 			}
@@ -495,9 +497,9 @@ func (v *visit) command(name string) (*events.Command, error) {
 			}
 			c.Deadline = events.Time(time.Now().Add(in))
 		default:
-			at, err := time.Parse(time.RFC3339, deadline)
+			at, err := timeIn(deadline, v.zone)
 			if err != nil {
-				return nil, unfit("The deadline %s is not a time such as 2027-01-31T18:00:00Z.", strconv.Quote(deadline))
+				return nil, unfit("The deadline %s is not a time such as 2027-01-31 18:00, which is %s as the times on the page, or 2027-01-31T18:00:00Z.", strconv.Quote(deadline), v.zone)
 			}
 			c.Deadline = events.Time(at)
 		}

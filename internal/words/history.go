@@ -105,7 +105,7 @@ func (n naps) resumed(e *events.Event) string {
 	case events.OrderResumed:
 		for step, nap := range n {
 			nap.wakes = e.At.Add(nap.left)
-			wake = append(wake, fmt.Sprintf("%s until %s", step, events.AppendTime(nil, nap.wakes)))
+			wake = append(wake, fmt.Sprintf("%s until %s", step, at(nap.wakes)))
 		}
 	}
 	slices.Sort(wake)
@@ -161,21 +161,21 @@ func detail(e *events.Event, b before) string {
 		say("incarnation %d, %s", e.Incarnation, When(e.Schedule))
 		nextTick(say, e)
 	case events.ScheduleBackfilled:
-		say("backfill %d: %d ticks from %s to %s, %d at a time", e.Backfill, e.Count, events.TickText(e.Tick), events.TickText(e.Last), e.AtOnce)
+		say("backfill %d: %d ticks from %s to %s, %d at a time", e.Backfill, e.Count, tick(e.Tick), tick(e.Last), e.AtOnce)
 	case events.ScheduleStarted:
-		say("tick %s begins order %s", events.TickText(e.Tick), e.Child)
+		say("tick %s begins order %s", tick(e.Tick), e.Child)
 		ofBackfill(say, e)
 	case events.ScheduleSkipped:
 		if e.Count > 1 {
-			say("%d ticks from %s to %s", e.Count, events.TickText(e.Tick), events.TickText(e.Last))
+			say("%d ticks from %s to %s", e.Count, tick(e.Tick), tick(e.Last))
 		} else {
-			say("tick %s", events.TickText(e.Tick))
+			say("tick %s", tick(e.Tick))
 		}
 		ofBackfill(say, e)
 	case events.ScheduleEnded:
-		say("order %s of tick %s: %s", e.Child, events.TickText(e.Tick), cmp.Or(e.End, "it is of somebody else"))
+		say("order %s of tick %s: %s", e.Child, tick(e.Tick), cmp.Or(e.End, "it is of somebody else"))
 	case events.ScheduleRecalled:
-		say("order %s of tick %s", e.Child, events.TickText(e.Tick))
+		say("order %s of tick %s", e.Child, tick(e.Tick))
 	case events.PlaceAsked:
 		say("waits for a place of %s", homeText(e.Home))
 		if e.Key != "" {
@@ -290,7 +290,7 @@ func detail(e *events.Event, b before) string {
 		if !e.Fixed {
 			say("for %s", e.Due.Sub(e.At))
 		}
-		say("until %s", events.AppendTime(nil, e.Due))
+		say("until %s", at(e.Due))
 	case events.StepEmitting:
 		say("event %s to topic %s, to be acknowledged by +%s, on %s", e.EventType, e.Topic, e.CompleteBy.Sub(e.At), e.LockedBy)
 		if e.Key != "" {
@@ -302,12 +302,12 @@ func detail(e *events.Event, b before) string {
 			say("under key %s", e.Key)
 		}
 		if !e.Due.IsZero() {
-			say("until %s", events.AppendTime(nil, e.Due))
+			say("until %s", at(e.Due))
 		}
 	case events.StepHeard, events.SignalKept, events.SignalExpired, events.SignalDiscarded:
 		say("%s", Signal(e.Signal, e.SignalID))
 		if e.Type == events.SignalKept {
-			say("until %s", events.AppendTime(nil, e.Due))
+			say("until %s", at(e.Due))
 		}
 		if e.Child != "" {
 			say("order %s", e.Child)
@@ -325,10 +325,10 @@ func detail(e *events.Event, b before) string {
 	case events.StepApproving:
 		say("%s", Asks(&workflow.Approve{Roles: e.Roles, Outcomes: e.Outcomes, Count: max(e.Count, 1), Escalate: e.Escalate}))
 		if !e.Remind.IsZero() {
-			say("due %s", events.AppendTime(nil, e.Remind))
+			say("due %s", at(e.Remind))
 		}
 		if !e.Due.IsZero() {
-			say("until %s", events.AppendTime(nil, e.Due))
+			say("until %s", at(e.Due))
 		}
 	case events.StepDecided:
 		say("%s", e.Outcome)
@@ -351,7 +351,7 @@ func detail(e *events.Event, b before) string {
 		if e.Deadline.IsZero() {
 			say("no deadline")
 		} else {
-			say("deadline %s", events.AppendTime(nil, e.Deadline))
+			say("deadline %s", at(e.Deadline))
 		}
 	case events.OrderMigrated:
 		say("from version %d to %d", e.From, e.Version)

@@ -29,8 +29,8 @@ func nextTick(say func(format string, args ...any), e *events.Event) {
 	case e.Next.IsZero():
 		say("no other follows")
 	case !e.Due.IsZero():
-		say("next %s, which begins %s later", events.TickText(e.Next), e.Due.Sub(e.Next))
+		say("next %s, which begins %s later", tick(e.Next), e.Due.Sub(e.Next))
 	default:
-		say("next %s", events.TickText(e.Next))
+		say("next %s", tick(e.Next))
 	}
 }

@@ -86,7 +86,7 @@ func Clock(t *api.Time) string {
 	if t == nil {
 		return "-"
 	}
-	return t.Format("2006-01-02T15:04:05.000Z07:00")
+	return at(t.Time)
 }
 
 // Several is how many there are, and the word that goes with one, or with another number.
