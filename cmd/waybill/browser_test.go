@@ -131,6 +131,12 @@ func TestConsoleInABrowser(t *testing.T) {
 		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "not-found": "/orders/nothing", "login": "/login",
 		"charts": "/",
 	}
+	if err := chromedp.Do( // a list that the browser keeps
+		ctx, chromedp.Navigate(server+"/orders?state=Error"), chromedp.Click(`//summary[text()="Views of this browser"]`, chromedp.NodeVisible),
+		chromedp.SendKeys(`form[action="/views"] input[name="name"]`, "Mine"), chromedp.Click(`form[action="/views"] button`), chromedp.WaitVisible(`nav[aria-label="Views"] a[aria-current]`),
+	); err != nil {
+		t.Fatal(err)
+	}
 	charts := measured(t, server)
 	axe := ""
 	if file := os.Getenv("WAYBILL_AXE"); file != "" {

@@ -273,6 +273,43 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// A browser keeps lists under names, so many and no more, and nobody else has them.
+func TestConsoleViews(t *testing.T) {
+	clearEnvironment(t)
+	server, _, _ := startDev(t, t.TempDir(), "--http-base", "/tools/waybill")
+	b := newBrowser(t, server+"/tools/waybill")
+	b.page(200, "/orders", "!Views of this browser", "!aria-label=\"Views\"")
+	b.page(200, "/orders?step=charge", "Views of this browser")
+	const mine = "state=Error&where=customer%3Dc-7&where=team%3Da%26b"
+	b.send(200, "/views", "name=My+%3Cb%3Elist&workflow=&"+mine, "Kept as a view", `href="/tools/waybill/orders?state=Error&amp;where=customer%3Dc-7&amp;where=team%3Da%26b" aria-current="page">My &lt;b&gt;list</a>`)
+	b.page(200, "/orders", `where=team%3Da%26b">My &lt;b&gt;list</a>`, "!aria-current=\"page\">My")
+	b.send(200, "/views", "name=My+%3Cb%3Elist&state=Pending", `orders?state=Pending" aria-current="page">My`, "!team%3Da") // another by the same name
+	newBrowser(t, server).page(200, "/orders", "!My &lt;b")
+
+	b.send(422, "/views", "name=all&state=&where=+", "Nothing is filtered")
+	b.send(422, "/views", "name=+&state=Error", "has a name of")
+	b.send(422, "/views", "name=a%0Ab&state=Error", "has a name of")
+	b.send(422, "/views", "name="+strings.Repeat("x", 61)+"&state=Error", "has a name of")
+	b.send(422, "/views", "name=large&where=a%3D"+strings.Repeat("%26", 900), "no more than")
+	for n := range 19 {
+		b.send(200, "/views", fmt.Sprintf("name=%d&state=Error", n), "Kept as a view")
+	}
+	b.send(422, "/views", "name=one+more&state=Error", "Remove one first")
+	b.send(200, "/views", "name=18&state=Pending", "Kept as a view") // which is there
+	b.send(404, "/views/remove", "name=nothing", "keeps no view")
+	b.send(200, "/views/remove", "name=18&state=Error", "The view is removed.", `name="state" value="Error"`, "!>18</a>", ">17</a>")
+	b.send(200, "/views", "name=one+more&state=Error", "Kept as a view")
+
+	u := must(url.Parse(server + "/tools/waybill/orders"))
+	for _, cookie := range b.Jar.Cookies(u) {
+		if strings.HasSuffix(cookie.Name, "-views") {
+			cookie.Value, cookie.Path = "a=%zz&b=state%3DError", "/tools/waybill/" // what no form made
+			b.Jar.SetCookies(u, []*http.Cookie{cookie})
+		}
+	}
+	b.page(200, "/orders", "!one more")
+}
+
 // becomes waits until an order is in a state.
 func becomes(t *testing.T, server, id string, state projections.State) {
 	t.Helper()

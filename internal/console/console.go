@@ -101,6 +101,8 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/partitions", c.partitions)
 	c.get("/agents", c.agents)
 	c.post("/zone", c.setZone)
+	c.post("/views", c.saveView)
+	c.post("/views/remove", c.removeView)
 	c.mux.HandleFunc("GET /login", c.login)
 	c.mux.HandleFunc("POST /login", c.comeIn)
 	c.mux.HandleFunc("POST /logout", c.goOut)

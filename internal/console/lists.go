@@ -127,24 +127,18 @@ type ordersPage struct {
 	First                       string // the list from its beginning, where this is not that
 	Acts                        []act  // that can be done to all of them
 	Filter                      []field
+	Views                       []savedView
 }
 
 func (c *Console) orders(v *visit) (*view, error) {
-	p := &ordersPage{States: projections.States, State: v.value("state"), Workflow: v.value("workflow"), Step: v.value("step")}
-	for _, where := range v.Form["where"] {
-		if where = strings.TrimSpace(where); where != "" {
-			p.Where = append(p.Where, where)
-		}
-	}
-	page, err := v.client.Orders(v.Context(), api.Filter{State: p.State, Workflow: p.Workflow, Step: p.Step, Where: p.Where}, pageRows, v.value("after"))
+	filter, pairs := v.filter()
+	p := &ordersPage{States: projections.States, State: filter.State, Workflow: filter.Workflow, Step: filter.Step, Where: filter.Where}
+	page, err := v.client.Orders(v.Context(), filter, pageRows, v.value("after"))
 	if err != nil {
 		return nil, err
 	}
 	p.OrderPage = page
-	pairs := []string{"state", p.State, "workflow", p.Workflow, "step", p.Step}
-	for _, where := range p.Where {
-		pairs = append(pairs, "where", where)
-	}
+	p.Views = c.savedViews(v, pairs)
 	if page.Next != "" {
 		p.More = c.base + link("/orders", append(pairs, "after", page.Next)...)
 	}
@@ -153,6 +147,8 @@ func (c *Console) orders(v *visit) (*view, error) {
 	}
 	if p.State != "" || p.Workflow != "" || len(p.Where) > 0 {
 		p.Acts = actsForAll(v.caller, p.Workflow)
+	}
+	if link("", pairs...) != "" {
 		for n := 0; n < len(pairs); n += 2 {
 			p.Filter = append(p.Filter, field{Name: pairs[n], Value: pairs[n+1]})
 		}

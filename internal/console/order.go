@@ -422,6 +422,10 @@ func (l actList) done(name string) string {
 		return "What may begin is changed."
 	case events.CommandDelete:
 		return "Deleted."
+	case "view":
+		return "Kept as a view, by this browser alone."
+	case "no-view":
+		return "The view is removed."
 	case "forgotten":
 		return "The bulk act is forgotten, and nothing was done."
 	}
