@@ -59,7 +59,7 @@ func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 	flags.StringVar(&f.access, "access", "", "YAML file that says who may what over HTTP; it is read again when it changes. Needed where --http-addr is for other machines")
 	flags.BoolVar(&f.open, "http-open", false, "whoever reaches the HTTP server may all, also from other machines")
 	flags.StringVar(&f.base, "http-base", "", "path under which a proxy has the HTTP server, such as /waybill")
-	flags.StringVar(&f.external, "http-url", "", "address under which people's browsers reach the HTTP server, such as https://waybill.example: for links to the console")
+	flags.StringVar(&f.external, "http-url", "", "address under which people's browsers reach the HTTP server, such as https://waybill.example: for links to the console, and where an issuer leads people back who log in")
 	flags.StringVar(&f.admin, "admin-addr", "", "another address, at which probes and metrics are answered, and no more at --http-addr, and dumps of projections for admins that --access names; without TLS")
 	f.tls.add(flags)
 	flags.IntVar(&f.requests, "http-requests", 128, "how many HTTP requests are answered at a time; 0 means any number")
@@ -138,9 +138,9 @@ func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *p
 	config := api.Config{
 		Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Base: flags.base, Requests: flags.requests,
 		AdminApart: flags.admin != "", Bulk: flags.bulk, Logger: log,
-		Console: func(server http.Handler) http.Handler {
-			return console.New(server, console.Config{Base: flags.base, Version: programVersion().Version, Logger: log})
-		},
+	}
+	config.Console = func(server http.Handler) http.Handler {
+		return console.New(server, console.Config{Base: flags.base, External: flags.external, Access: config.Access, Version: programVersion().Version, Logger: log})
 	}
 	if flags.access != "" {
 		if config.Access, err = identity.Open(flags.access, log); err != nil {
@@ -148,6 +148,9 @@ func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *p
 		}
 		if config.Access.OnlyCertificates() && flags.tls.clientCA == "" {
 			return nil, usageError{fmt.Errorf("the access file %s names certificates alone, and no client can show one: say with --http-tls-client-ca whose count", flags.access)}
+		}
+		if issuer, yes := config.Access.LogsIn(); yes && flags.external == "" {
+			return nil, usageError{fmt.Errorf("the access file %s has people log in at %s, and nobody says where that leads them back: say with --http-url how browsers reach this server", flags.access, issuer)}
 		}
 	}
 	switch _, local := loopback(ln.Addr()); {

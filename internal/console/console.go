@@ -26,6 +26,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/internal/words"
 )
 
@@ -39,6 +40,11 @@ var static embed.FS
 type Config struct {
 	// Base is the path under which a proxy has the server, such as /waybill; empty for none.
 	Base string
+	// External is the address under which browsers reach the server, without a / at its end; empty if nobody said so. The name in a request
+	// is never taken for it.
+	External string
+	// Access says whether people log in at an issuer, and lets them; nil where nobody is asked for a name.
+	Access *identity.Access
 	// Version is that of the program.
 	Version string
 	// Logger takes what happens; nil discards it.
@@ -49,6 +55,8 @@ type Config struct {
 type Console struct {
 	server   http.Handler
 	base     string
+	external string
+	access   *identity.Access
 	version  string
 	log      *slog.Logger
 	pages    map[string]*template.Template // by the name of their file
@@ -59,7 +67,7 @@ type Console struct {
 
 // New returns the pages of a server, which is asked for all that they show.
 func New(server http.Handler, cfg Config) *Console {
-	c := &Console{server: server, base: cfg.Base, version: cfg.Version, log: cfg.Logger, mux: http.NewServeMux()}
+	c := &Console{server: server, base: cfg.Base, external: cfg.External, access: cfg.Access, version: cfg.Version, log: cfg.Logger, mux: http.NewServeMux()}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -106,6 +114,8 @@ func New(server http.Handler, cfg Config) *Console {
 	c.mux.HandleFunc("GET /login", c.login)
 	c.mux.HandleFunc("POST /login", c.comeIn)
 	c.mux.HandleFunc("POST /logout", c.goOut)
+	c.mux.HandleFunc("GET "+issuerPath, c.toIssuer)
+	c.mux.HandleFunc("GET "+backPath, c.fromIssuer)
 	c.mux.HandleFunc("GET /static/", c.file)
 	c.get("/", func(v *visit) (*view, error) {
 		return nil, missing("There is no page %s.", v.URL.Path)

@@ -44,11 +44,11 @@ func (c *Console) askWho(w http.ResponseWriter, v *visit, why *api.Problem) {
 		why = nil // nothing was tried
 	}
 	c.forget(w, v.Request)
-	c.writeWith(w, v, http.StatusUnauthorized, &view{page: "login.html", title: "Log in", data: to}, why)
+	c.writeWith(w, v, http.StatusUnauthorized, c.loginView(to), why)
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	c.write(w, &visit{Request: r}, http.StatusOK, &view{page: "login.html", title: "Log in", data: r.URL.Query().Get("to")})
+	c.write(w, &visit{Request: r}, http.StatusOK, c.loginView(r.URL.Query().Get("to")))
 }
 
 // comeIn looks whether a key, or a token, is one, and has the browser keep it.
@@ -56,14 +56,8 @@ func (c *Console) comeIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
 	v := &visit{Request: r}
 	given := strings.TrimSpace(r.PostFormValue("key"))
-	to := r.PostFormValue("to")
-	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' }
-	if u, err := url.Parse(to); err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsFunc(to, odd) {
-		to = "/" // it may be a page of another server
-	}
-	fail := func(p *api.Problem) {
-		c.writeWith(w, v, p.Status, &view{page: "login.html", title: "Log in", data: to}, p)
-	}
+	to := ownPage(r.PostFormValue("to"))
+	fail := func(p *api.Problem) { c.writeWith(w, v, p.Status, c.loginView(to), p) }
 	if given == "" || !plain(given) {
 		fail(&api.Problem{Status: http.StatusUnprocessableEntity, Title: "No key", Detail: "Give a key that waybill key new made, or a token of your issuer, as it is."})
 		return
@@ -81,6 +75,15 @@ func (c *Console) comeIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, c.base+to, http.StatusSeeOther) //nolint:gosec // it is a path of this server, see above
 }
 
+// ownPage is a page of this server, where somebody goes on who came in.
+func ownPage(to string) string {
+	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' }
+	if u, err := url.Parse(to); err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsFunc(to, odd) {
+		return "/" // it may be a page of another server
+	}
+	return to
+}
+
 func (c *Console) goOut(w http.ResponseWriter, r *http.Request) {
 	c.forget(w, r)
 	http.Redirect(w, r, c.base+"/login", http.StatusSeeOther)
@@ -93,8 +96,12 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request) {
 // keep has the browser keep something for so many seconds, or with an age of 0 until it is closed; a negative age has it throw it
 // away.
 func (c *Console) keep(w http.ResponseWriter, r *http.Request, name, value string, age int) {
+	c.keepAs(w, name, value, age, secure(r))
+}
+
+func (c *Console) keepAs(w http.ResponseWriter, name, value string, age int, secure bool) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // who comes in clear, as on this machine, goes on so
-		Name: name, Value: value, Path: c.base + "/", MaxAge: age, HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteLaxMode,
+		Name: name, Value: value, Path: c.base + "/", MaxAge: age, HttpOnly: true, Secure: secure, SameSite: http.SameSiteLaxMode,
 	})
 }
 

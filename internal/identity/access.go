@@ -20,11 +20,14 @@ var ErrAway = errors.New("the issuer of tokens is away")
 
 // Access is a file that says who may what. It is looked at again when somebody asks: see
 // [reread].
-type Access struct{ reread[*file] }
+type Access struct {
+	reread[*file]
+	logIns chan struct{} // has one for each code that is being exchanged
+}
 
 // Open reads an access file.
 func Open(path string, log *slog.Logger) (*Access, error) {
-	a := new(Access)
+	a := &Access{logIns: make(chan struct{}, maxLogIns)}
 	return a, a.open("access file", path, log, func(name string, source []byte, before *file) (*file, error) {
 		f, err := read(name, source)
 		if before != nil && before.oidc != nil && err == nil && f.oidc != nil && before.oidc.keys.url == f.oidc.keys.url {

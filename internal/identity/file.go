@@ -7,11 +7,13 @@ import (
 	"errors"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -68,7 +70,12 @@ type written struct {
 		Audience text `yaml:"audience"`
 		Subject  text `yaml:"subject"`
 		Groups   text `yaml:"groups"`
-		Roles    []struct {
+		Login    *struct {
+			Client     text   `yaml:"client"`
+			SecretFile text   `yaml:"secretFile"`
+			Scopes     []text `yaml:"scopes"`
+		} `yaml:"login"`
+		Roles []struct {
 			Group     text   `yaml:"group"`
 			Roles     []text `yaml:"roles"`
 			Workflows []text `yaml:"workflows"`
@@ -213,6 +220,21 @@ func (r *reader) file(w *written) *file {
 			r.add(cmp.Or(o.Audience.at, o.Issuer.at), "oidc has no audience: say which one the tokens for Waybill have, or those for others would be taken")
 		}
 		f.oidc = newIssuer(o.Issuer.value, o.Audience.value, cmp.Or(o.Subject.value, "sub"), cmp.Or(o.Groups.value, "groups"))
+		if l := o.Login; l != nil {
+			f.oidc.login = &login{client: cmp.Or(l.Client.value, o.Audience.value), secretFile: l.SecretFile.value, scopes: defaultScopes}
+			if l.Scopes != nil {
+				f.oidc.login.scopes = nil
+			}
+			for _, t := range l.Scopes {
+				f.oidc.login.scopes = append(f.oidc.login.scopes, t.value)
+			}
+			if !slices.Contains(f.oidc.login.scopes, oidc.ScopeOpenID) {
+				r.add(l.Scopes[0].at, "the scopes of login do not have openid, without which the issuer says of nobody who it is; add it")
+			}
+			if _, err := f.oidc.login.secret(); err != nil {
+				r.add(l.SecretFile.at, "secretFile of login: %v", err)
+			}
+		}
 		for i := range o.Roles {
 			e := &o.Roles[i]
 			if e.Group.value == "" {

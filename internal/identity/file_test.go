@@ -2,6 +2,7 @@ package identity
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -53,8 +54,12 @@ func TestTheFileInTheDocuments(t *testing.T) {
 	}
 	_, example, _ := strings.Cut(string(page), "```yaml\n")
 	example, _, _ = strings.Cut(example, "```")
-	f, err := read("security.md", []byte(strings.Replace(example, "sha256:5b1c…", aHash, 1)))
-	if err != nil || len(f.keys) != 1 || len(f.certificates) != 2 || len(f.oidc.groups) != 2 {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("s"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := read("security.md", []byte(strings.NewReplacer("sha256:5b1c…", aHash, "/run/secrets/oidc", secret).Replace(example)))
+	if err != nil || len(f.keys) != 1 || len(f.certificates) != 2 || len(f.oidc.groups) != 2 || f.oidc.login == nil || f.oidc.login.client != "waybill-console" {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

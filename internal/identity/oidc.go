@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/oauth2"
 )
 
 // issuer is who gives out tokens, and what those in its groups may.
@@ -25,6 +27,8 @@ type issuer struct {
 	verifier       *oidc.IDTokenVerifier
 	subject, group string // names of claims
 	groups         map[string][]Grant
+	audience       string
+	login          *login // nil where nobody logs in at the issuer by the console
 }
 
 // signatures are those that only who has the private key can make. A symmetric one
@@ -34,9 +38,9 @@ var signatures = []string{
 }
 
 func newIssuer(url, audience, subject, group string) *issuer {
-	i := &issuer{keys: newKeySet(url), subject: subject, group: group, groups: make(map[string][]Grant)}
+	i := &issuer{keys: newKeySet(url), subject: subject, group: group, groups: make(map[string][]Grant), audience: audience}
 	// What it asks for keys is the issuer itself: keys are carried over when the file changes.
-	i.verifier = oidc.NewVerifier(url, i, &oidc.Config{ClientID: audience, SupportedSigningAlgs: signatures})
+	i.verifier = oidc.NewVerifier(url, i, &oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: signatures})
 	return i
 }
 
@@ -44,18 +48,9 @@ var errNoToken = errors.New("it is no token of the issuer that the access file n
 
 // caller is whom a token names.
 func (i *issuer) caller(ctx context.Context, token string) (*Caller, error) {
-	if strings.Count(token, ".") != 2 {
-		return nil, errNoToken
-	}
-	if _, err := i.keys.get(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAway, err)
-	}
-	verified, err := i.verifier.Verify(ctx, token)
-	if expired := (*oidc.TokenExpiredError)(nil); errors.As(err, &expired) {
-		return nil, errExpired
-	}
+	verified, err := i.verified(ctx, token)
 	if err != nil {
-		return nil, errNoToken
+		return nil, err
 	}
 	claims := make(map[string]any)
 	if err := verified.Claims(&claims); err != nil {
@@ -80,6 +75,24 @@ func (i *issuer) caller(ctx context.Context, token string) (*Caller, error) {
 		}
 	}
 	return c, nil
+}
+
+// verified is a token of the issuer that is for this server, or for the client as which people log in here.
+func (i *issuer) verified(ctx context.Context, token string) (*oidc.IDToken, error) {
+	if strings.Count(token, ".") != 2 {
+		return nil, errNoToken
+	}
+	if _, err := i.keys.get(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	verified, err := i.verifier.Verify(ctx, token)
+	if expired := (*oidc.TokenExpiredError)(nil); errors.As(err, &expired) {
+		return nil, errExpired
+	}
+	if err != nil || !slices.Contains(verified.Audience, i.audience) && (i.login == nil || !slices.Contains(verified.Audience, i.login.client)) {
+		return nil, errNoToken
+	}
+	return verified, nil
 }
 
 // VerifySignature implements [oidc.KeySet]. What no key fits that is known may be
@@ -111,6 +124,7 @@ type keySet struct {
 
 	mu      sync.Mutex
 	keys    *oidc.StaticKeySet // nil before the first
+	at      oauth2.Endpoint    // where people log in
 	fetched time.Time          // when they were, and when that was tried last
 	tried   time.Time
 	why     error // why it failed
@@ -189,45 +203,51 @@ func (k *keySet) fetch(ctx context.Context) {
 	// Others wait for what comes of it, whatever becomes of this caller.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
-	keys, err := k.ask(oidc.ClientContext(ctx, k.client))
+	keys, at, err := k.ask(oidc.ClientContext(ctx, k.client))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.tried = time.Now()
 	if k.why = err; err == nil {
-		k.keys, k.fetched = keys, k.tried
+		k.keys, k.at, k.fetched = keys, at, k.tried
 	}
 }
 
-func (k *keySet) ask(ctx context.Context) (*oidc.StaticKeySet, error) {
+func (k *keySet) ask(ctx context.Context) (_ *oidc.StaticKeySet, at oauth2.Endpoint, _ error) {
 	provider, err := oidc.NewProvider(ctx, k.url)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its configuration: %w", k.url, err)
+		return nil, at, fmt.Errorf("ask %s for its configuration: %w", k.url, err)
 	}
 	var has struct {
-		Keys string `json:"jwks_uri"`
+		Keys    string   `json:"jwks_uri"`
+		Methods []string `json:"token_endpoint_auth_methods_supported"`
 	}
 	if err := provider.Claims(&has); err != nil {
-		return nil, fmt.Errorf("read the configuration of %s: %w", k.url, err)
+		return nil, at, fmt.Errorf("read the configuration of %s: %w", k.url, err)
+	}
+	at = provider.Endpoint()
+	at.AuthStyle = oauth2.AuthStyleInHeader // nothing is tried out: a code counts once
+	if has.Methods != nil && !slices.Contains(has.Methods, "client_secret_basic") {
+		at.AuthStyle = oauth2.AuthStyleInParams
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, has.Keys, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the keys of %s: %w", k.url, err)
+		return nil, at, fmt.Errorf("ask for the keys of %s: %w", k.url, err)
 	}
 	response, err := k.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the keys of %s: %w", k.url, err)
+		return nil, at, fmt.Errorf("ask for the keys of %s: %w", k.url, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxFile))
 	if err != nil {
-		return nil, fmt.Errorf("ask for the keys of %s: %w", k.url, err)
+		return nil, at, fmt.Errorf("ask for the keys of %s: %w", k.url, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("ask for the keys of %s: status %s", k.url, response.Status)
+		return nil, at, fmt.Errorf("ask for the keys of %s: status %s", k.url, response.Status)
 	}
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(body, &set); err != nil {
-		return nil, fmt.Errorf("read the keys of %s: %w", k.url, err)
+		return nil, at, fmt.Errorf("read the keys of %s: %w", k.url, err)
 	}
 	keys := new(oidc.StaticKeySet)
 	for _, one := range set.Keys {
@@ -239,7 +259,7 @@ func (k *keySet) ask(ctx context.Context) (*oidc.StaticKeySet, error) {
 		}
 	}
 	if set.Keys == nil {
-		return nil, fmt.Errorf("%s says nothing of its keys", k.url)
+		return nil, at, fmt.Errorf("%s says nothing of its keys", k.url)
 	}
-	return keys, nil // none, if it has withdrawn all
+	return keys, at, nil // none, if it has withdrawn all
 }

@@ -309,7 +309,7 @@ func (f *follower) one(ctx context.Context, r *kgo.Record) error {
 // workflow is of which workflow, and of which version, an order is; empty if nobody knows any more.
 func (f *follower) workflow(ctx context.Context, order string) (string, int) {
 	for range lookUps {
-		if o, _, err := f.instance.Order(order); err == nil {
+		if o, _, err := f.instance.Order(order); err == nil || errors.Is(err, projections.ErrForgotten) {
 			return o.Workflow, o.Version
 		}
 		rest(ctx, lookUpPause)

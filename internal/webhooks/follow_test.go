@@ -490,6 +490,9 @@ func TestAlertsAreGivenUp(t *testing.T) {
 				return
 			}
 			s.until("it is tried on", func() bool { return len(r.orders()) > 3 })
+			if s.age("a") < 0 {
+				t.Error("it is of a time to come")
+			}
 			r.recovers()
 			s.until("it is told", func() bool { return s.sentTo() == 1 })
 			s.stop()
