@@ -25,6 +25,8 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/child"
+	"github.com/waybill-dev/waybill/test/issuer"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
@@ -293,4 +295,22 @@ func measured(t *testing.T, server string) *httptest.Server {
 	}), console.Config{Version: "test"}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// In Chromium people go to the issuer by the link, and come back to where they were going. The issuer is of another site.
+func TestLogInInABrowser(t *testing.T) {
+	clearEnvironment(t)
+	ctx := chromium(t)
+	i := issuer.New(t)
+	file, _ := accessFile(t, "viewer", asksAt(t, i.URL))
+	addr := child.FreeAddress(t)
+	_, port, _ := strings.Cut(addr, ":")
+	external := "http://localhost:" + port
+	_, _, _ = startDev(t, t.TempDir(), "--access", file, "--http-addr", addr, "--http-url", external)
+	if err := chromedp.Do(ctx, chromedp.Navigate(external+"/login?to=%2Forders"), chromedp.WaitReady("h1"), chromedp.Click(`a[href*="/login/oidc"]`), chromedp.WaitReady("form.who")); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := chromedp.Run(ctx, chromedp.Location()); err != nil || at != external+"/orders" {
+		t.Errorf("it is at %q, %v", at, err)
+	}
 }

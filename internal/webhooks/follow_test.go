@@ -66,6 +66,9 @@ func (s *topic) serves(all ...int32) {
 }
 
 func (s *topic) Order(id string) (*projections.Order, []int64, error) {
+	if strings.HasPrefix(id, "ended") {
+		return &projections.Order{ID: id, Workflow: "w"}, nil, projections.ErrForgotten
+	}
 	if strings.HasPrefix(id, "forgotten") {
 		return nil, nil, projections.ErrNotFound
 	}
@@ -555,10 +558,11 @@ func TestOddAlerts(t *testing.T) {
 	s.webhooks[0].workflows.Workflows = []string{"other"}
 	s.raise("o-1", time.Now())
 	s.all[1][0].Value = []byte("{")
-	s.raise("o-3", time.Now()) // of another workflow
+	s.raise("o-3", time.Now())     // of another workflow
+	s.raise("ended-7", time.Now()) // the same
 	s.raise("forgotten-5", time.Now())
 	s.run()
-	s.until("the last is told", func() bool { return s.marked()[1] == 3 })
+	s.until("the last is told", func() bool { return s.marked()[1] == 4 })
 	if got := r.orders(); !slices.Equal(got, []string{"forgotten-5"}) {
 		t.Errorf("%q", got)
 	}
