@@ -512,9 +512,10 @@ func TestAPartitionThatMoves(t *testing.T) {
 	s.run()
 	s.until("it is tried", func() bool { return len(r.orders()) > 1 })
 	s.serves(0)
-	r.recovers()
 	s.raise("o-2", time.Now())
-	s.until("that of the other partition is told", func() bool { return slices.Contains(r.orders(), "o-2") })
+	s.until("that of the other partition is tried", func() bool { return slices.Contains(r.orders(), "o-2") })
+	r.recovers()
+	s.until("it is told", func() bool { return s.sentTo() == 1 })
 	if at := s.marked()[1]; at != 0 {
 		t.Errorf("it is marked as told up to %d", at)
 	}
