@@ -332,6 +332,11 @@ const countKeys = 100_000
 // ended is known ([Store.Counts]); others are counted, up to 100000, and where their records are to be read, as many as a page
 // may read. It ends with ctx.
 func (s *Store) Count(ctx context.Context, partitions int32, f Filter) (n int, more bool, err error) {
+	return s.countUpTo(ctx, countKeys, partitions, f)
+}
+
+// countUpTo is [Store.Count] with another bound.
+func (s *Store) countUpTo(ctx context.Context, most int, partitions int32, f Filter) (n int, more bool, err error) {
 	if f.Step != "" || len(f.Labels) > 0 || !f.Since.IsZero() || !f.Until.IsZero() {
 		f.Limit, f.After, f.Newest = pageKeys, nil, false
 		page, err := s.List(ctx, partitions, f)
@@ -372,7 +377,7 @@ func (s *Store) Count(ctx context.Context, partitions int32, f Filter) (n int, m
 				if err := ctx.Err(); err != nil {
 					return 0, false, err
 				}
-				if looked++; looked > countKeys {
+				if looked++; looked > most {
 					return n, true, nil
 				}
 				workflow, listed := listedWorkflow(it.Key(), string(it.Value()))

@@ -16,7 +16,7 @@ func sorted(t *testing.T) (s *Store, all []*Order) {
 	for i := range 40 {
 		id, j := fmt.Sprintf("o-%02d", i*7%40), journals[i%2]
 		flow := map[bool]string{true: "flow", false: "other"}[i%5 > 0]
-		j.add(events.Event{Type: events.OrderAccepted, Order: id, Workflow: flow, Version: 1, Steps: []string{"s0"}, Labels: map[string]string{"kind": flow}, At: at(i / 3)}) // some at the same time
+		j.add(events.Event{Type: events.OrderAccepted, Order: id, Workflow: flow, Version: 1, Steps: []string{"s0"}, Labels: map[string]string{"kind": flow}, At: at(i / 6)}) // some at the same time
 		if i%3 == 0 {
 			j.add(events.Event{Type: events.OrderErrored, Order: id, Reason: "it failed", At: at(100 + i)})
 		}
@@ -87,6 +87,17 @@ func TestOrdersByTime(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v: %q and not %q", f, got, want)
+		}
+	}
+}
+
+// Of orders that have ended so many are counted, and no more.
+func TestACountCostsSoMuch(t *testing.T) {
+	s, all := sorted(t)
+	ended := len(slices.DeleteFunc(all, func(o *Order) bool { return !o.State.Final() }))
+	for most, want := range map[int]bool{3: true, ended - 1: true, ended: false} {
+		if n, more, err := s.countUpTo(t.Context(), most, 2, Filter{State: Cancelled}); err != nil || n != most || more != want {
+			t.Errorf("counted up to %d are %d, more: %t, %v", most, n, more, err)
 		}
 	}
 }
