@@ -42,18 +42,35 @@ func sorted(t *testing.T) (s *Store, all []*Order) {
 // What selects orders by when they changed, sorts them and counts them finds those that it should, page by page.
 func TestOrdersByTime(t *testing.T) {
 	s, all := sorted(t)
-	s.counting.Lock() // once what was there is counted
-	s.counting.Unlock()
+	s.counting.Lock()   // once what was there is counted
+	s.counting.Unlock() //nolint:staticcheck // it is waited for
 	if len(all) != 40 {
 		t.Fatalf("there are %d", len(all))
 	}
 	for _, f := range []Filter{
-		{Since: at(12), Until: at(210)}, {Since: at(3)}, {Until: at(5)}, {Until: at(5), State: Pending}, {Workflow: "flow", Until: at(7)}, {Since: at(1000)},
-		{Labels: map[string]string{"kind": "flow"}, Since: at(3), Until: at(10)}, {Labels: map[string]string{"kind": "flow"}},
-		{Workflow: "flow", Newest: true}, {Workflow: "flow", Newest: true, State: Pending}, {Workflow: "flow", Newest: true, Open: true}, {Workflow: "none", Newest: true},
-		{Workflow: "flow", Newest: true, Until: at(8)}, {Workflow: "flow", Newest: true, Since: at(90)}, {Workflow: "other", Newest: true, Without: []int32{1}},
-		{}, {State: Cancelled}, {State: Error}, {Workflow: "other"}, {Workflow: "flow", Open: true}, {Without: []int32{0}},
-		{Visible: func(workflow string) bool { return workflow == "other" }}, {Workflow: "flow", Newest: true, Visible: func(workflow string) bool { return workflow == "other" }},
+		{Since: at(12), Until: at(210)},
+		{Since: at(3)},
+		{Until: at(5)},
+		{Until: at(5), State: Pending},
+		{Workflow: "flow", Until: at(7)},
+		{Since: at(1000)},
+		{Labels: map[string]string{"kind": "flow"}, Since: at(3), Until: at(10)},
+		{Labels: map[string]string{"kind": "flow"}},
+		{Workflow: "flow", Newest: true},
+		{Workflow: "flow", Newest: true, State: Pending},
+		{Workflow: "flow", Newest: true, Open: true},
+		{Workflow: "none", Newest: true},
+		{Workflow: "flow", Newest: true, Until: at(8)},
+		{Workflow: "flow", Newest: true, Since: at(90)},
+		{Workflow: "other", Newest: true, Without: []int32{1}},
+		{},
+		{State: Cancelled},
+		{State: Error},
+		{Workflow: "other"},
+		{Workflow: "flow", Open: true},
+		{Without: []int32{0}},
+		{Visible: func(workflow string) bool { return workflow == "other" }},
+		{Workflow: "flow", Newest: true, Visible: func(workflow string) bool { return workflow == "other" }},
 	} {
 		var want, got []string
 		for _, o := range all {

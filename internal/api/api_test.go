@@ -525,7 +525,7 @@ func (s *stage) testTimes() {
 	}
 	all, first := page("sort=accepted&count=true&limit=3")
 	next, rest := page("sort=accepted&limit=2&after=" + all.Next)
-	if got := append(first, rest...); !slices.Equal(got, []string{"timed-0", "timed-1", "timed-2", "timed-3", "timed-4"}) || next.Count != nil {
+	if got := slices.Concat(first, rest); !slices.Equal(got, []string{"timed-0", "timed-1", "timed-2", "timed-3", "timed-4"}) || next.Count != nil {
 		s.Errorf("newest first: %q, and %+v", got, next.Count)
 	}
 	if _, every := page(""); all.Count == nil || *all.Count != (OrderCount{len(every), false}) {

@@ -223,8 +223,12 @@ func TestDeadLetters(t *testing.T) {
 		body   string
 		status int
 	}{
-		{&reader, nobody, "", 403}, {s, nobody, `{"by":"ana"}`, 403}, {s, nobody, `{"note":"` + strings.Repeat("x", maxDiscardNote+1) + `"}`, 422}, {s, "/api/v1/dead-letters/0/999", "", 404},
-		{s, nobody, `{"note":"sent anew"}`, 204}, {s, nobody, "", 204},
+		{&reader, nobody, "", 403},
+		{s, nobody, `{"by":"ana"}`, 403},
+		{s, nobody, `{"note":"` + strings.Repeat("x", maxDiscardNote+1) + `"}`, 422},
+		{s, "/api/v1/dead-letters/0/999", "", 404},
+		{s, nobody, `{"note":"sent anew"}`, 204},
+		{s, nobody, "", 204},
 	} {
 		if status, _, answer := c.as.ask(request{method: "POST", path: c.path + "/discard", body: c.body}); status != c.status {
 			t.Errorf("discard %s with %.50s: %d %s", c.path, c.body, status, answer)

@@ -265,7 +265,7 @@ func TestAReaderThatTakesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { _ = c.Close() }) // it was ended
 		if line, err := bufio.NewReaderSize(c, 16).ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
 			t.Fatalf("%q, %v", line, err)
 		}

@@ -42,9 +42,10 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 		w := send(t, s, http.MethodPost, c.path, "", c.body)
 		var p struct {
 			Errors []struct {
-				Location, Message string
-				Value             any
-			}
+				Location string `json:"location"`
+				Message  string `json:"message"`
+				Value    any    `json:"value"`
+			} `json:"errors"`
 		}
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != http.StatusUnprocessableEntity || fmt.Sprint(p.Errors) != c.errors {
 			t.Errorf("%s %s: %d %v %v", c.path, c.body, w.Code, p.Errors, err)
