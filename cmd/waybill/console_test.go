@@ -108,7 +108,7 @@ func TestConsole(t *testing.T) {
 	b.page(404, "/find?q=o-9", "There is no order")
 	b.page(404, "/orders/o-9", "there is no order")
 	b.page(404, "/nothing", "There is no page")
-	b.page(422, "/orders?state=No")
+	b.page(422, "/orders?state=No&workflow=asks&where=nonsense", `role="alert"`, `name="workflow" value="asks"`, `name="where" value="nonsense"`, "<button class=\"act\">Filter", "!None.", "!Do the same")
 	for _, path := range []string{"/alerts", "/approvals", "/approvals?mine=true", "/dead-letters", "/workflows", "/schedules", "/limits", "/agents", "/partitions"} {
 		b.page(200, path, "<h1>")
 	}

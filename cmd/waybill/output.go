@@ -243,23 +243,23 @@ func (n node) selects(segment *spec.Segment, root any, to []node) []node {
 	return to
 }
 
-// child is a member or an element of a node.
-type child struct {
+// selected is a member or an element of a node.
+type selected struct {
 	key spec.NormalSelector
 	node
 }
 
 // children are the members or elements of the node, as they are written.
-func (n node) children() (all []child) {
+func (n node) children() (all []selected) {
 	switch value := n.value.(type) {
 	case []any:
 		for i := range value {
-			all = append(all, child{spec.Index(i), node{value[i], n.written.Content[i]}})
+			all = append(all, selected{spec.Index(i), node{value[i], n.written.Content[i]}})
 		}
 	case map[string]any:
 		for i := 0; i < len(n.written.Content); i += 2 {
 			name := n.written.Content[i].Value
-			all = append(all, child{spec.Name(name), node{value[name], n.written.Content[i+1]}})
+			all = append(all, selected{spec.Name(name), node{value[name], n.written.Content[i+1]}})
 		}
 	}
 	return all

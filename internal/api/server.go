@@ -122,7 +122,7 @@ func New(cfg Config) *Server {
 	}))
 	guarded := named(cfg.Hosts, s.identified(readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(asStream(streams, mux))))))
 	if cfg.Console != nil {
-		guarded = pages(guarded, named(cfg.Hosts, readFirst(cfg.Requests, atOnce(newShares(cfg.Requests), guard.Handler(cfg.Console(guarded))))))
+		guarded = pages(guarded, readable(named(cfg.Hosts, readFirst(cfg.Requests, atOnce(newShares(cfg.Requests), guard.Handler(cfg.Console(guarded)))))))
 	}
 	if s.admin = secure(administration(mux, guarded, cfg.Access != nil)); cfg.AdminApart {
 		s.handler = secure(notHere(guarded))

@@ -128,12 +128,17 @@ type ordersPage struct {
 	Acts                        []act  // that can be done to all of them
 	Filter                      []field
 	Views                       []savedView
+	Wrong                       *api.Problem // with what is asked for
 }
 
 func (c *Console) orders(v *visit) (*view, error) {
 	filter, pairs := v.filter()
 	p := &ordersPage{States: projections.States, State: filter.State, Workflow: filter.Workflow, Step: filter.Step, Where: filter.Where}
 	page, err := v.client.Orders(v.Context(), filter, pageRows, v.value("after"))
+	if answered(err, http.StatusUnprocessableEntity) { // what is asked for is there to be corrected
+		p.OrderPage, p.Wrong = new(api.OrderPage), problemOf(err)
+		return &view{page: "orders.html", title: "Orders", data: p, status: p.Wrong.Status}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
