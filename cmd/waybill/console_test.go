@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -207,6 +209,38 @@ func TestConsole(t *testing.T) {
 	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")
 	b.page(200, "/orders/"+url.PathEscape("@/limit.crm"), "the home of limit crm", "!Pending", "limit.applied")
 	stop()
+}
+
+// What a later page of events says goes on from what happened before.
+func TestConsoleLaterEvents(t *testing.T) {
+	clearEnvironment(t)
+	server, _, _ := startDev(t, t.TempDir())
+	waybill(t, "", "workflow", "register", write(t, "naps.yaml", "workflow: naps\nsteps: [{name: nap, sleep: 10h}]"), "--server", server).want(t, 0, "naps@1", "")
+	waybill(t, "", "submit", "naps", "--id", "n-1", "--server", server).want(t, 0, "n-1", "")
+	client, err := api.NewClient(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for n := range 210 {
+		if _, err := client.Command(t.Context(), "n-1", &events.Command{Command: events.CommandLabel, ID: fmt.Sprint("l-", n), Labels: map[string]*string{"n": new(fmt.Sprint(n))}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waybill(t, "", "order", "pause", "n-1", "--server", server).want(t, 0, "", "")
+	waybill(t, "", "order", "resume", "n-1", "--server", server).want(t, 0, "", "")
+	b := newBrowser(t, server)
+	_, rest, _ := strings.Cut(b.page(200, "/orders/n-1", "What happened then"), `From the beginning`)
+	if rest != "" {
+		t.Error("the first page is none of the first events")
+	}
+	first := b.page(200, "/orders/n-1")
+	_, rest, _ = strings.Cut(first, `href="/orders/n-1?after=`)
+	next, _, _ := strings.Cut(rest, `"`)
+	page := b.page(200, "/orders/n-1?after="+html.UnescapeString(next), "order.resumed", "nap until 20", "From the beginning")
+	if _, row, _ := strings.Cut(page, "<tbody><tr>"); !strings.Contains(row[strings.Index(row, `</time></td>`):][:60], `<td class="number">&#43;`) {
+		t.Errorf("the first row does not say how long after the one before it was: %s", row)
+	}
 }
 
 // Times are those of the zone that a browser was told to have, in words too; what is written without a zone is of that one.

@@ -224,28 +224,51 @@ func goingOn(o *api.Order) map[string]bool {
 	return all
 }
 
-// history is a page of what happened to an order, in words.
+// maxBefore is how many pages of events before one are read for its words.
+const maxBefore = 10
+
+// history is a page of what happened to an order, in words, which go on from what happened before: where that is very
+// much, they begin anew.
 func (v *visit) history(ctx context.Context, id, after string) (rows []eventRow, next string, masked bool, _ error) {
-	course := words.NewCourse()
+	course, last := words.NewCourse(), time.Time{}
+	tell := func(page *api.History) (rows []eventRow, _ error) {
+		for _, raw := range page.Events {
+			e, err := events.Decode[events.Event](raw)
+			if err != nil {
+				return nil, fmt.Errorf("an event of order %q: %w", id, err)
+			}
+			words.InZone(&e, v.zone)
+			row := eventRow{Event: &e, Name: words.EventName(&e), Tells: course.Tell(&e)}
+			if !last.IsZero() {
+				row.After = "+" + e.At.Sub(last).String()
+			}
+			last = e.At
+			rows = append(rows, row)
+		}
+		return rows, nil
+	}
+	for n, from := 0, ""; from != after; n++ {
+		page, err := v.client.HistoryPage(ctx, id, from, pageEvents)
+		if err == nil {
+			_, err = tell(page)
+		}
+		if err != nil {
+			return nil, "", false, err
+		}
+		if from = page.Next; from != after && (n == maxBefore || from == "") { // it is further, or no place where a page ends
+			course, last = words.NewCourse(), time.Time{}
+			break
+		}
+	}
 	page, err := v.client.HistoryPage(ctx, id, after, pageEvents)
 	if err != nil {
 		return nil, "", false, err
 	}
-	var last time.Time
-	for _, raw := range page.Events {
-		e, err := events.Decode[events.Event](raw)
-		if err != nil {
-			return nil, "", false, fmt.Errorf("an event of order %q: %w", id, err)
-		}
-		words.InZone(&e, v.zone)
-		row := eventRow{Event: &e, Name: words.EventName(&e), Tells: course.Tell(&e), JSON: shown(raw, eventShown)}
-		if !last.IsZero() {
-			row.After = "+" + e.At.Sub(last).String()
-		}
-		last = e.At
-		rows = append(rows, row)
+	rows, err = tell(page)
+	for n := range rows {
+		rows[n].JSON = shown(page.Events[n], eventShown)
 	}
-	return rows, page.Next, page.Masked, nil
+	return rows, page.Next, page.Masked, err
 }
 
 // act is something that may be done to an order.
