@@ -47,7 +47,7 @@ func (b *browser) follow(path string) (status int, next func() string, end func(
 	if err != nil {
 		b.Fatal(err)
 	}
-	answer, err := b.Do(r)
+	answer, err := b.Do(r) //nolint:bodyclose // end does
 	if err != nil {
 		b.Fatal(err)
 	}

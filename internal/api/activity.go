@@ -142,7 +142,7 @@ func (a *activity) of(now time.Time, visible func(workflow string) bool) []Sampl
 			one.Open = new(Open)
 			for name, n := range s.open {
 				if counts(name) {
-					one.Open.add(n)
+					*one.Open = together(*one.Open, n)
 				}
 			}
 		}
@@ -154,8 +154,8 @@ func (a *activity) of(now time.Time, visible func(workflow string) bool) []Sampl
 	return all
 }
 
-func (o *Open) add(n Open) {
-	o.Pending, o.Processing, o.Error, o.Compensating = o.Pending+n.Pending, o.Processing+n.Processing, o.Error+n.Error, o.Compensating+n.Compensating
+func together(a, b Open) Open {
+	return Open{a.Pending + b.Pending, a.Processing + b.Processing, a.Error + b.Error, a.Compensating + b.Compensating}
 }
 
 // measure measures an instance for as long as it is used.
