@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -157,6 +159,23 @@ func (s *Server) commands(api huma.API) {
 		"For an order in any state that is not final, also one that is held, or whose workflow is gone. What was done stays as it is. What agents were asked for they may do all the same, and their answers change nothing: mayHaveRun in the event says which steps that is about.", true)
 }
 
+// saidTwice is the schema of a command's body with what clients of before put there, too, though the path and a header
+// say it.
+func saidTwice(api huma.API, body reflect.Type, name string) *huma.Schema {
+	registry := api.OpenAPI().Components.Schemas
+	alone := registry.Schema(body, true, "")
+	strict(registry, alone)
+	s := *resolved(registry, alone)
+	s.Properties = maps.Clone(s.Properties)
+	s.Properties["command"] = &huma.Schema{Type: huma.TypeString, Enum: []any{name}, Deprecated: true, Description: "The path says it"}
+	s.Properties["id"] = &huma.Schema{Type: huma.TypeString, Deprecated: true, Description: "Idempotency-Key says it, and this counts for nothing"}
+	for _, p := range s.Properties {
+		p.PrecomputeMessages()
+	}
+	s.PrecomputeMessages()
+	return &s
+}
+
 // command registers an operator's command whose body is a B.
 func command[B any, P interface {
 	*B
@@ -180,8 +199,9 @@ func command[B any, P interface {
 	register(api, role, huma.Operation{
 		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,
 		Summary: summary, Tags: []string{"operators"},
-		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome, or sooner where many wait for a partition that answers nothing, it answers with 503; the command is acted on all the same, once it is on Kafka, which may be half a minute later.", commandTimeout),
-		RequestBody: &huma.RequestBody{Required: needsBody}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+		Description:  description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome, or sooner where many wait for a partition that answers nothing, it answers with 503; the command is acted on all the same, once it is on Kafka, which may be half a minute later.", commandTimeout),
+		RequestBody:  &huma.RequestBody{Required: needsBody, Content: map[string]*huma.MediaType{"application/json": {Schema: saidTwice(api, reflect.TypeFor[B](), name)}}},
+		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: status,
 	}, func(ctx context.Context, in *input) (*struct{ Body Order }, error) {
 		var c events.Command

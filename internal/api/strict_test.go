@@ -51,6 +51,12 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 			t.Errorf("%s %s: %d %v %v", c.path, c.body, w.Code, p.Errors, err)
 		}
 	}
+	// A client of before says in the body what the path and a header say.
+	for body, status := range map[string]int{`{"command":"resubmit","id":"c-1","newKey":true}`: 503, `{"command":"cancel"}`: 422, `{"id":1}`: 422} {
+		if w := send(t, s, http.MethodPost, "/api/v1/orders/o-1/resubmit", "", body); w.Code != status {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
 	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "workflow=&after=&step=": 503} {
 		if w := send(t, s, http.MethodGet, "/api/v1/orders?"+query, "", ""); w.Code != status {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
