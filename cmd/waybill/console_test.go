@@ -11,9 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // browser asks as one does: it keeps cookies, and says where a form stands.
@@ -306,6 +309,45 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// What was put aside is looked at, put back as it is corrected, and not listed any more once it is dealt with.
+func TestConsoleDeadLetters(t *testing.T) {
+	clearEnvironment(t)
+	server, brokers, _ := startDev(t, t.TempDir(), "--partitions", "1")
+	client := must(kgo.NewClient(kgo.SeedBrokers(brokers)))
+	defer client.Close()
+	for _, id := range []string{"bad-1", "bad-2"} {
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "waybill.orders", Key: []byte(id), Value: []byte(`{"workflow":"order-fulfilment","input":{"total":42}`)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := must(api.NewClient(server))
+	defer asked.Close()
+	var first, second string
+	oracle.Until(t, "both are put aside", func() error {
+		page, err := asked.DeadLetters(t.Context(), api.LetterFilter{}, 10, "")
+		if err != nil {
+			return err
+		}
+		if len(page.DeadLetters) != 2 {
+			return fmt.Errorf("%d are", len(page.DeadLetters))
+		}
+		first, second = fmt.Sprint("/dead-letters/0/", page.DeadLetters[1].Offset), fmt.Sprint("/dead-letters/0/", page.DeadLetters[0].Offset)
+		return nil
+	})
+	inFirst, inSecond := fmt.Sprintf("href=%q", first), fmt.Sprintf("href=%q", second)
+	b := newBrowser(t, server)
+	b.page(200, "/dead-letters", inFirst, inSecond)
+	b.page(200, first, "bad-1", "not a JSON object", "Put it back corrected", "Discard")
+	b.send(409, first, "", "it would be put aside again")
+	b.send(200, first, "corrected=true&value="+url.QueryEscape(`{"workflow":"order-fulfilment","input":{"customer":"c-7","total":42}}`), "Put back", "bad-1")
+	becomes(t, server, "bad-1", projections.Processed)
+	b.send(200, first+"/discard", "note=dealt+with", "Discarded", `!href=first`, inSecond)
+	b.page(200, first, "bad-1")
+	b.send(422, second+"/discard", "note="+strings.Repeat("x", 1025), "at most 1024")
+	b.send(404, "/dead-letters/0/77/discard", "", "there is no dead letter")
+	b.page(200, "/dead-letters", inSecond)
 }
 
 // A browser keeps lists under names, so many and no more, and nobody else has them.

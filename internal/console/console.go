@@ -98,6 +98,7 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/dead-letters", c.deadLetters)
 	c.get("/dead-letters/{partition}/{offset}", c.deadLetter)
 	c.post("/dead-letters/{partition}/{offset}", c.replay)
+	c.post("/dead-letters/{partition}/{offset}/discard", c.discard)
 	c.get("/workflows", c.workflows)
 	c.post("/workflows", c.registerWorkflow)
 	c.get("/workflows/{name}", c.workflow)

@@ -255,6 +255,17 @@ func (c *Console) replay(v *visit) (*view, error) {
 	return &view{to: orderPath(done.Order), done: "replay"}, nil
 }
 
+func (c *Console) discard(v *visit) (*view, error) {
+	partition, offset, err := v.place()
+	if err != nil {
+		return nil, err
+	}
+	if err := v.client.Discard(v.Context(), partition, offset, &api.Act{By: v.by(), Note: v.value("note")}); err != nil {
+		return nil, err
+	}
+	return &view{to: "/dead-letters", done: "discard"}, nil
+}
+
 // flowRow is a workflow in their list.
 type flowRow struct {
 	Name                    string

@@ -437,6 +437,8 @@ func (l actList) done(name string) string {
 		return "Signal: it changed nothing (" + name + ")."
 	case "replay":
 		return "Put back: it is decided on once more."
+	case "discard":
+		return "Discarded: it is not listed any more."
 	case "retired":
 		return "Registered before, and retired: no new order may have it until it is restored."
 	case "register":
