@@ -227,15 +227,24 @@ back, by its name.`,
 			act.By = whoami()
 		}
 		return server.talk(func(client *api.Client) error {
+			failed := 0
 			for _, name := range args {
 				partition, offset, err := readLetterName(name)
-				if err != nil {
-					return err
+				if err == nil {
+					err = client.Discard(cmd.Context(), partition, offset, &act)
 				}
-				if err := client.Discard(cmd.Context(), partition, offset, &act); err != nil {
-					return fmt.Errorf("dead letter %s was not discarded: %w", name, err)
+				if err != nil {
+					if err = fmt.Errorf("dead letter %s was not discarded: %w", name, err); len(args) == 1 {
+						return err
+					}
+					failed++
+					fmt.Fprintln(cmd.ErrOrStderr(), words.Clean(err.Error()))
+					continue
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "dead letter %s is not listed any more\n", name)
+			}
+			if failed > 0 {
+				return fmt.Errorf("%d of %d dead letters were not discarded", failed, len(args))
 			}
 			return nil
 		})

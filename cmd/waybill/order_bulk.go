@@ -124,8 +124,12 @@ func (b *bulk) tell(cmd *cobra.Command, result *bulkResult, why error, out *outp
 	}
 	switch {
 	case len(result.NotTried) > 0:
-		return fmt.Errorf("%w: %d of %d orders were %s, %d could not be, and %d were not tried; the same command goes on with what it matches then",
-			why, len(result.Done), result.Matched, b.act.did, len(result.Failed), len(result.NotTried))
+		left := ""
+		if len(result.Left) > 0 {
+			left = fmt.Sprintf(", %d had changed", len(result.Left))
+		}
+		return fmt.Errorf("%w: %d of %d orders were %s%s, %d could not be, and %d were not tried; the same command goes on with what it matches then",
+			why, len(result.Done), result.Matched, b.act.did, left, len(result.Failed), len(result.NotTried))
 	case len(result.Failed) > 0:
 		return fmt.Errorf("%d of %d orders could not be %s; the reasons are listed", len(result.Failed), result.Matched, b.act.did)
 	}

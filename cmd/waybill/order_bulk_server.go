@@ -38,7 +38,7 @@ func (b *bulk) byServer(cmd *cobra.Command, client *api.Client, command *events.
 	if err != nil {
 		return err
 	}
-	// It is stopped whatever ends this first, and does not go on unseen.
+	// It is stopped whatever ends this first, but for a kill that leaves no time.
 	running := true
 	defer func() {
 		if running {

@@ -126,7 +126,7 @@ func TestBulkActs(t *testing.T) {
 			"somebody is done", map[string][]string{
 				"POST": {standing("prepared")}, "POST/start": {standing("running")}, "GET": {standing("running")}, "POST/stop": {standing("running")},
 				"GET/orders": of("pending"),
-			}, true, exitInterrupted, `"notTried":["d"]`, "waybill: stopped: 1 of 4 orders were cancelled, 1 could not be, and 1 were not tried", "POST/stop 1",
+			}, true, exitInterrupted, `"notTried":["d"]`, "waybill: stopped: 1 of 4 orders were cancelled, 1 had changed, 1 could not be, and 1 were not tried", "POST/stop 1",
 		},
 		{
 			"somebody else stops it", map[string][]string{

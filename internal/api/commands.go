@@ -167,8 +167,8 @@ func saidTwice(api huma.API, body reflect.Type, name string) *huma.Schema {
 	strict(registry, alone)
 	s := *resolved(registry, alone)
 	s.Properties = maps.Clone(s.Properties)
-	s.Properties["command"] = &huma.Schema{Type: huma.TypeString, Enum: []any{name}, Deprecated: true, Description: "The path says it"}
-	s.Properties["id"] = &huma.Schema{Type: huma.TypeString, Deprecated: true, Description: "Idempotency-Key says it, and this counts for nothing"}
+	s.Properties["command"] = &huma.Schema{Type: huma.TypeString, Enum: []any{name, nil}, Nullable: true, Deprecated: true, Description: "The path says it"}
+	s.Properties["id"] = &huma.Schema{Type: huma.TypeString, Nullable: true, Deprecated: true, Description: "Idempotency-Key says it, and this counts for nothing"}
 	for _, p := range s.Properties {
 		p.PrecomputeMessages()
 	}

@@ -57,7 +57,7 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "workflow=&after=&step=": 503} {
+	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "where=": 422, "where=a%3Db&where=": 422, "workflow=&after=&step=": 503} {
 		if w := send(t, s, http.MethodGet, "/api/v1/orders?"+query, "", ""); w.Code != status {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}

@@ -255,6 +255,7 @@ type whole struct {
 	Data                       any
 	Content                    template.HTML // what the page is about
 	Tag                        string        // another once the content tells something else
+	Of                         string        // for whom, and in which zone: see madeFor
 	Made                       time.Time
 	Zone                       string // of all times
 	static                     map[string][]byte
@@ -288,7 +289,8 @@ func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *
 		return
 	}
 	has := v.Header.Get("If-None-Match") // the script's, for the page that somebody looks at
-	if page.Tag = tagOf(b.Bytes(), page.Key); shown.live != nil {
+	page.Of = madeFor(v.caller, zone)
+	if page.Tag = tagOf(append(b.Bytes(), page.Of...), page.Key); shown.live != nil {
 		tag := `W/"` + page.Tag + `"`
 		w.Header().Set("ETag", tag)
 		if has == tag {
@@ -315,6 +317,22 @@ func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *
 func (c *Console) broken(w http.ResponseWriter, shown *view, err error) {
 	c.log.Error("a page could not be made", "page", shown.page, "error", err)
 	http.Error(w, "The page could not be made; the log says why.", http.StatusInternalServerError)
+}
+
+// madeFor is another for whoever else may look, and in another zone: the script has what is around a page's content made anew
+// then, too.
+func madeFor(caller *api.Caller, zone *time.Location) string {
+	what := fmt.Appendf(nil, "%q", zone)
+	if caller != nil {
+		for _, text := range []*string{caller.Subject, caller.Method} {
+			if text != nil {
+				what = fmt.Appendf(what, "%q", *text)
+			}
+		}
+		what = fmt.Appendf(what, "%q", caller.Grants)
+	}
+	sum := sha256.Sum256(what)
+	return hex.EncodeToString(sum[:8])
 }
 
 // agoMark stands before each text that says how long ago something was. The script keeps those current by itself.

@@ -92,7 +92,7 @@ func (c *Console) fromIssuer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to := ownPage(begun.To)
-	if refusal := query.Get("error"); refusal != "" {
+	if refusal := query.Get("error"); refusal != "" && begun.Is(query.Get("state")) {
 		c.noLogIn(w, r, to, fmt.Errorf("%w: the issuer says %q", identity.ErrLogIn, shortened(refusal+" "+query.Get("error_description"))))
 		return
 	}

@@ -134,6 +134,7 @@ type ordersPage struct {
 func (c *Console) orders(v *visit) (*view, error) {
 	filter, pairs := v.filter()
 	p := &ordersPage{States: projections.States, State: filter.State, Workflow: filter.Workflow, Step: filter.Step, Where: filter.Where}
+	p.Views = c.savedViews(v, pairs)
 	page, err := v.client.Orders(v.Context(), filter, pageRows, v.value("after"))
 	if answered(err, http.StatusUnprocessableEntity) { // what is asked for is there to be corrected
 		p.OrderPage, p.Wrong = new(api.OrderPage), problemOf(err)
@@ -143,7 +144,6 @@ func (c *Console) orders(v *visit) (*view, error) {
 		return nil, err
 	}
 	p.OrderPage = page
-	p.Views = c.savedViews(v, pairs)
 	if page.Next != "" {
 		p.More = c.base + link("/orders", append(pairs, "after", page.Next)...)
 	}

@@ -87,7 +87,7 @@ func (a *Access) Finish(ctx context.Context, back string, begun *Attempt, state,
 	if f.oidc == nil || f.oidc.login == nil {
 		return "", until, ErrNoLogIn
 	}
-	if !same(begun.State, state) {
+	if !begun.Is(state) {
 		return "", until, fmt.Errorf("%w: it was not begun in this browser, or another was since", ErrLogIn)
 	}
 	select {
@@ -121,6 +121,9 @@ func (a *Access) Finish(ctx context.Context, back string, begun *Attempt, state,
 	}
 	return token, verified.Expiry, nil
 }
+
+// Is says whether what comes back with a state is of this log-in.
+func (a *Attempt) Is(state string) bool { return same(a.State, state) }
 
 // same compares two texts in a time that says nothing of them. What is empty is the same as nothing.
 func same(a, b string) bool { return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }

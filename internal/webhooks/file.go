@@ -300,7 +300,8 @@ func (r *reader) authorities(n ast.Node) *x509.CertPool {
 	return pool
 }
 
-// wants says whether the receiver is to be told of an alert. One of an order of which nobody knows the workflow any more goes to all.
+// wants says whether the receiver is to be told of an alert. One of an order of which nobody knows the workflow any more goes
+// to those that are told of all workflows.
 func (w *Webhook) wants(d *data) bool {
-	return (w.reasons == nil || slices.Contains(w.reasons, d.Reason)) && (d.Order == "" || d.Workflow == "" || w.workflows.Covers(d.Workflow))
+	return (w.reasons == nil || slices.Contains(w.reasons, d.Reason)) && (d.Order == "" || w.workflows.Covers(d.Workflow))
 }

@@ -51,7 +51,7 @@ func TestAFileOfWebhooks(t *testing.T) {
 		{data{Reason: reasonHeld, Order: "o", Workflow: "order-1"}, true, true},
 		{data{Reason: reasonOverdue, Order: "o", Workflow: "order-1"}, false, true},
 		{data{Reason: reasonError, Order: "o", Workflow: "loan"}, false, true},
-		{data{Reason: reasonError, Order: "o"}, true, true},
+		{data{Reason: reasonError, Order: "o"}, false, true},
 		{data{Reason: reasonNamespace}, false, true},
 	} {
 		if pager.wants(&c.d) != c.pager || chat.wants(&c.d) != c.chat {

@@ -27,6 +27,7 @@ type Sender struct {
 	since    time.Time // where nobody said up to where alerts were told, they are told from here on
 	meters
 
+	lookUp         time.Duration // for an order that is not known: a lane folds what it committed behind that
 	pause, longest time.Duration // between attempts: the first, and the longest
 	refused, away  time.Duration // how old an alert is given up that its receiver refuses, and any
 }
@@ -39,9 +40,8 @@ const (
 	// askEvery is how often it is looked up which partitions there are, if nothing else changes.
 	askEvery    = time.Minute
 	stopTimeout = 5 * time.Second
-	// lookUps is how often an order is looked up that is not known, and lookUpPause what is between: a lane folds
-	// what it committed, behind that.
-	lookUps, lookUpPause = 5, 200 * time.Millisecond
+	// lookUpPause is between two looks for an order that is not known.
+	lookUpPause = 200 * time.Millisecond
 )
 
 // NewSender returns what tells receivers of alerts, with links to the console at an address, which may be empty. Without receivers it
@@ -52,7 +52,7 @@ func NewSender(webhooks []*Webhook, console, agent string, metrics prometheus.Re
 	}
 	s := &Sender{
 		webhooks: webhooks, console: console, agent: agent, log: log, since: time.Now(), meters: newMeters(),
-		pause: time.Second, longest: 5 * time.Minute, refused: time.Hour, away: 24 * time.Hour,
+		lookUp: 10 * time.Second, pause: time.Second, longest: 5 * time.Minute, refused: time.Hour, away: 24 * time.Hour,
 	}
 	metrics.MustRegister(s.sent, s.failed, s.givenUp, s.behind, s.waiting)
 	for _, w := range webhooks {
@@ -259,7 +259,13 @@ func (f *follower) one(ctx context.Context, r *kgo.Record) error {
 		m.Data.Partition, m.Data.URL = &p, page(f.console, a.Order)
 		m.Data.Workflow, m.Data.Version = f.workflow(ctx, a.Order)
 	}
+	if ctx.Err() != nil { // it may not have been looked for
+		return ctx.Err()
+	}
 	if !f.wants(&m.Data) {
+		if m.Data.Order != "" && m.Data.Workflow == "" {
+			f.log.Warn("an alert is not told to a receiver of some workflows, because nobody knows that of its order any more", "order", a.Order)
+		}
 		return nil
 	}
 	body, err := m.body()
@@ -308,13 +314,14 @@ func (f *follower) one(ctx context.Context, r *kgo.Record) error {
 
 // workflow is of which workflow, and of which version, an order is; empty if nobody knows any more.
 func (f *follower) workflow(ctx context.Context, order string) (string, int) {
-	for range lookUps {
+	for began := time.Now(); ; rest(ctx, lookUpPause) {
 		if o, _, err := f.instance.Order(order); err == nil || errors.Is(err, projections.ErrForgotten) {
 			return o.Workflow, o.Version
 		}
-		rest(ctx, lookUpPause)
+		if time.Since(began) >= f.lookUp || ctx.Err() != nil {
+			return "", 0
+		}
 	}
-	return "", 0
 }
 
 // look asks how much there is to tell.

@@ -273,7 +273,7 @@ func newStage(t *testing.T, receivers ...string) *stage {
 	}
 	s.metrics = prometheus.NewRegistry()
 	s.Sender = NewSender(all, "https://waybill.example", "waybill/1", s.metrics, slog.New(slog.NewTextHandler(&s.said, nil)))
-	s.pause, s.longest = time.Millisecond, 2*time.Millisecond
+	s.lookUp, s.pause, s.longest = time.Millisecond, time.Millisecond, 2*time.Millisecond
 	return s
 }
 
@@ -350,8 +350,8 @@ func TestAReceiverIsToldUntilItTakesIt(t *testing.T) {
 func TestRetryAfterIsHeeded(t *testing.T) {
 	now := time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
 	for said, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, " 7 ": 7 * time.Second, "-7": 0, "soon": 0, "99999999999999999999999": time.Hour, "86400": time.Hour,
-		"Fri, 27 Nov 2026 03:00:09 GMT": 9 * time.Second, "Fri, 27 Nov 2026 02:00:00 GMT": 0, "Fri, 27 Nov 2099 03:00:09 GMT": time.Hour,
+		"": 0, "7": 7 * time.Second, " 7 ": 7 * time.Second, "-7": 0, "soon": 0, "99999999999999999999999": longestAfter, "86400": longestAfter,
+		"Fri, 27 Nov 2026 03:00:09 GMT": 9 * time.Second, "Fri, 27 Nov 2026 02:00:00 GMT": 0, "Fri, 27 Nov 2099 03:00:09 GMT": longestAfter,
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {said}}, now); got != want {
 			t.Errorf("Retry-After: %s is %s, want %s", said, got, want)
@@ -556,7 +556,7 @@ func TestATopicThatWasTrimmed(t *testing.T) {
 func TestOddAlerts(t *testing.T) {
 	r := newReceiver(t)
 	s := newStage(t, r.URL)
-	s.webhooks[0].workflows.Workflows = []string{"other"}
+	s.webhooks[0].workflows.Workflows = []string{"other*"}
 	s.raise("o-1", time.Now())
 	s.all[1][0].Value = []byte("{")
 	s.raise("o-3", time.Now())     // of another workflow
@@ -564,8 +564,8 @@ func TestOddAlerts(t *testing.T) {
 	s.raise("forgotten-5", time.Now())
 	s.run()
 	s.until("the last is told", func() bool { return s.marked()[1] == 4 })
-	if got := r.orders(); !slices.Equal(got, []string{"forgotten-5"}) {
-		t.Errorf("%q", got)
+	if got := r.orders(); len(got) > 0 || !strings.Contains(s.said.String(), "order=forgotten-5") {
+		t.Errorf("%q\n%s", got, &s.said)
 	}
 }
 
@@ -587,8 +587,9 @@ func TestNoSecretIsLogged(t *testing.T) {
 	if said := s.said.String(); strings.Contains(said, "hush") || strings.Contains(said, secretText) || !strings.Contains(said, "host="+u.Host) || !strings.Contains(said, "webhook=a") {
 		t.Errorf("%s", said)
 	}
-	s.webhooks[0].timeout = time.Nanosecond
-	if _, _, err := s.webhooks[0].post(t.Context(), "msg_1", nil, ""); err == nil || strings.Contains(err.Error(), "hush") {
+	hurried := *s.webhooks[0]
+	hurried.timeout = time.Nanosecond
+	if _, _, err := hurried.post(t.Context(), "msg_1", nil, ""); err == nil || strings.Contains(err.Error(), "hush") {
 		t.Error(err)
 	}
 }

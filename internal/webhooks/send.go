@@ -20,7 +20,7 @@ const (
 	// maxAnswer is how much of an answer is read, in bytes.
 	maxAnswer = 1 << 10
 	// longestAfter is for how long a receiver is left alone at most that wants to be.
-	longestAfter = time.Hour
+	longestAfter = 5 * time.Minute
 )
 
 // refusal is an answer other than 2xx.

@@ -66,6 +66,7 @@
     if (!fresh) throw new Error("something else answers than a page of Waybill");
     const script = page.querySelector("script");
     if (script && new URL(script.getAttribute("src"), location.href).href !== own) return location.reload(); // of another release
+    if (fresh.dataset.of !== content.dataset.of) return location.reload(); // for somebody else, or in another zone
     if (fresh.dataset.tag === content.dataset.tag) return;
 
     const open = [...content.querySelectorAll("details[open]")].map(place);
