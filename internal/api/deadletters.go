@@ -259,16 +259,7 @@ func (s *Server) replayDeadLetter(ctx context.Context, in *replayInput) (*struct
 type discardInput struct {
 	LetterInput
 	Body *Act
-	from string
 }
-
-// Resolve notes where the request came from.
-func (in *discardInput) Resolve(c huma.Context) []error {
-	in.from = hostOf(c)
-	return nil
-}
-
-var _ huma.Resolver = (*discardInput)(nil)
 
 func (s *Server) discardDeadLetter(ctx context.Context, in *discardInput) (*struct{}, error) {
 	i, ctx, done, err := s.useLetters(ctx)
@@ -281,7 +272,7 @@ func (s *Server) discardDeadLetter(ctx context.Context, in *discardInput) (*stru
 	if in.Body != nil {
 		act = *in.Body
 	}
-	by, err := author(ctx, act.By, in.from)
+	by, err := author(ctx, act.By, askingOf(ctx).address)
 	if err != nil {
 		return nil, err
 	}

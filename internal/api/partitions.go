@@ -59,16 +59,7 @@ func (s *Server) partitions(api huma.API) {
 type skipLostInput struct {
 	Partition int64 `path:"partition" minimum:"0"` // huma would cut what an int32 does not hold
 	Body      *Act
-	from      string
 }
-
-// Resolve notes where the request came from.
-func (in *skipLostInput) Resolve(c huma.Context) []error {
-	in.from = hostOf(c)
-	return nil
-}
-
-var _ huma.Resolver = (*skipLostInput)(nil)
 
 func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body Partition }, error) {
 	i, ctx, done, err := s.use(ctx)
@@ -84,7 +75,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	if in.Body != nil {
 		act = *in.Body
 	}
-	by, err := author(ctx, act.By, in.from)
+	by, err := author(ctx, act.By, askingOf(ctx).address)
 	if err != nil {
 		return nil, err
 	}
