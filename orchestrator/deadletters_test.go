@@ -246,6 +246,7 @@ func TestADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := kafka.Embedded(t)
 	l := newLetters(t, b, 1)
+	l.instance.letterBounds.time = time.Hour // a page takes what it takes to pass over what nobody can read
 	long := l.letter(0, "orders", strings.Repeat("why ", 4<<10), 2<<20)
 	long.Key = []byte(strings.Repeat("k", 300))
 	l.puts(kgo.TryCommit, long, l.letter(0, "replies", "once", 1))
