@@ -63,7 +63,7 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	if len(flags) > 0 {
 		parts = asAsked(packages, race, flags)
 	}
-	for _, p := range parts {
+	for _, p := range parts.parts() {
 		p.compile(ctx)
 	}
 	// One package alone starts its broker itself, and only if it needs one.
@@ -75,29 +75,25 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 		defer func() { err = errors.Join(err, end()) }()
 	}
 	defer r.end()
-	return runParts(parts, func(p part) error { return p.test(ctx, r) })
+	return parts.run(func(p part) error { return p.test(ctx, r) })
 }
 
-// runParts runs all parts, whatever became of the ones before.
-func runParts(parts []part, test func(part) error) error {
-	var beside sync.WaitGroup
+// run runs all parts, whatever became of the ones before.
+func (p *plan) run(test func(part) error) error {
 	var failed atomic.Bool
-	for _, p := range parts {
-		run := func() {
-			if test(p) != nil {
+	all := func(parts ...part) {
+		for _, one := range parts {
+			if test(one) != nil {
 				failed.Store(true)
 			}
 		}
-		if p.apart {
-			beside.Wait()
-		}
-		if p.beside {
-			beside.Go(run)
-		} else {
-			run()
-		}
 	}
-	beside.Wait()
+	all(p.first)
+	var lanes sync.WaitGroup
+	for _, lane := range p.lanes {
+		lanes.Go(func() { all(lane...) })
+	}
+	lanes.Wait()
 	if failed.Load() {
 		return errFailed
 	}
