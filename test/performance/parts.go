@@ -98,6 +98,83 @@ var parts = []part{
 	},
 }
 
+// goal is what was aimed at. Limit is the part in which the same records are moved without any decision, if
+// that was measured.
+type goal struct {
+	what, part, limit string
+	figure            string // or a sum of them
+	above             bool   // and not below
+	want              float64
+	// setting selects what counts, and why says what stands between the goal and what was reached.
+	setting, why string
+}
+
+// The reasons are those of the runs and the profiles below.
+const (
+	perLane   = "Each lane has transactions of its own, so the fewer orders a lane has, the more transactions an order takes; their requests fill the processors. More orders under way fill them."
+	turns     = "Two processors are full of small requests of Kafka, agents, callers and lanes. Writers that decide nothing, one for each lane, are no quicker (see below): only lanes that share a transaction would be."
+	syscalls  = "What is left is Kafka's protocol, system calls and copies; deciding and keeping state are less than half."
+	atARate   = "At a rate a transaction carries a few records, and each takes as many requests as a full one."
+	twoCores  = "The machine's limit, or next to it."
+	theirDisk = "The disk decides."
+)
+
+var goals = []goal{
+	{what: "top rate, embedded, orders/s", part: "full", limit: "pipe", figure: "orders/s", above: true, want: 25_000, why: syscalls},
+	{what: "top rate, Kafka, orders/s", part: "full-kafka", limit: "pipe-kafka", figure: "orders/s", above: true, want: 12_000, why: twoCores},
+	{what: "top rate, embedded with `--fsync`, orders/s", part: "fsync", figure: "orders/s", above: true, want: 10_000, why: theirDisk},
+	{what: "64 partitions, embedded, orders/s", part: "partitions", figure: "orders/s", above: true, want: 15_000, setting: "64 partitions, 1 instances, 3 steps, 1024", why: perLane},
+	{what: "64 partitions, Kafka, orders/s", part: "partitions-kafka", figure: "orders/s", above: true, want: 6_000, setting: "64 partitions", why: perLane},
+	{what: "one at a time, embedded: p50 ms", part: "full", limit: "pipe", figure: "one at a time: p50 ms", want: 0.9, why: twoCores},
+	{what: "one at a time, embedded: p99 ms", part: "full", limit: "pipe", figure: "one at a time: p99 ms", want: 2.5, why: twoCores},
+	{what: "one at a time, Kafka: p50 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p50 ms", want: 7, why: twoCores},
+	{what: "one at a time, Kafka: p99 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p99 ms", want: 15, why: twoCores},
+	{what: "at 100 to 4,000 orders/s, embedded: worst p50 ms", part: "ladder", figure: "p50 ms", want: 8, why: atARate},
+	{what: "at 100 to 4,000 orders/s, embedded: worst p99 ms", part: "ladder", figure: "p99 ms", want: 25, why: atARate},
+	{what: "at 100 to 4,000 orders/s, Kafka: worst p50 ms", part: "ladder-kafka", figure: "p50 ms", want: 40, why: turns},
+	{what: "at 100 to 4,000 orders/s, Kafka: worst p99 ms", part: "ladder-kafka", figure: "p99 ms", want: 120, why: turns},
+	{what: "processor an order at 500 orders/s, embedded, us", part: "ladder", figure: "us/order", want: 400, setting: " 500 orders/s", why: atARate},
+	{what: "processor an order at 500 orders/s, Kafka and its own, us", part: "ladder-kafka", figure: "us/order + Kafka's us/order", want: 1000, setting: " 500 orders/s", why: turns},
+}
+
+// reached is the worst of the medians that count, and false if none was measured.
+func (g *goal) reached(f *measured) (value float64, ok bool) {
+	if f == nil {
+		return 0, false
+	}
+	for _, s := range bench.Summarize(f.Runs) {
+		sum, all := 0.0, strings.Contains(s.Setting, g.setting)
+		for name := range strings.SplitSeq(g.figure, " + ") {
+			figure, there := s.Figures[name]
+			sum, all = sum+figure.Median, all && there
+		}
+		if all && (!ok || g.above == (sum < value)) {
+			value, ok = sum, true
+		}
+	}
+	return value, ok
+}
+
+// aims says what was aimed at, what became of it, and why.
+func aims(found map[string]*measured, row func(...string)) {
+	row("aimed at", "goal", "measured", "moved by writers that decide nothing", "what is in between")
+	row("---", "---:", "---:", "---:", "---")
+	for _, g := range goals {
+		value, ok := g.reached(found[g.part])
+		if !ok {
+			continue
+		}
+		limit, why := "-", g.why
+		if l, ok := g.reached(found[g.limit]); ok {
+			limit = number(l)
+		}
+		if g.above == (value >= g.want) {
+			why = "reached"
+		}
+		row(g.what, number(g.want), number(value), limit, why)
+	}
+}
+
 func render(found map[string]*measured) string {
 	var b strings.Builder
 	row := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
@@ -114,6 +191,11 @@ func render(found map[string]*measured) string {
 	}
 	for _, m := range machines {
 		b.WriteString("The machine: " + m + ".\n\n")
+	}
+	if len(found) > 0 {
+		b.WriteString("## What was aimed at\n\n" + wrap("The median of each is held against what it was meant to be; the worst of them where there are several.") + "\n\n")
+		aims(found, row)
+		b.WriteString("\n")
 	}
 	for _, p := range parts {
 		f := found[p.name]
