@@ -157,6 +157,7 @@ MUTANTS ?= 1
 .PHONY: mutants
 mutants: ## Break rules on purpose, and see that tests fail
 	@mkdir -p $(RESULTS); failed=; \
+	$(if $(ONLY),,WAYBILL_MUTANTS=all go test -count=1 -run '^TestTheOracleNotices$$' ./orchestrator/decide || failed=1;) \
 	WAYBILL_RESULTS=$(RESULTS) go run ./test/mutants -run '$(if $(ONLY),^$(ONLY))' -j $(MUTANTS) || failed=1; \
 	go run ./test/reliability/page $(RESULTS) >$(RESULTS).md || failed=1; \
 	test -z "$$failed"

@@ -24,7 +24,50 @@ func TestPage(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", want, page)
 		}
 	}
+	if strings.Contains(page, "one at a time, Kafka") {
+		t.Error("a goal of a part that was not measured is there")
+	}
 	if strings.Contains(page, "Kafka, 8 partitions") {
 		t.Error("a part that was not measured is there")
+	}
+}
+
+// What was aimed at is held against the worst of the medians, and says why it is not reached.
+func TestGoals(t *testing.T) {
+	run := func(rate, p50, us, kafkas float64) bench.Report {
+		return bench.Report{Broker: "Kafka", Partitions: 8, Instances: 1, Shape: bench.Shape{Steps: 3}, Rungs: []bench.Rung{{Rate: rate, Reached: rate, P50: p50, CPUPerOrder: us, Kafka: &bench.Usage{CPUPerOrder: kafkas}}}}
+	}
+	f := &measured{Runs: []bench.Report{run(500, 30, 600, 300), run(500, 40, 700, 400), run(500, 90, 800, 500), run(1000, 20, 5000, 5000)}}
+	for _, c := range []struct {
+		goal goal
+		want float64
+	}{
+		{goal{figure: "p50 ms"}, 40},
+		{goal{figure: "p50 ms", above: true}, 20},
+		{goal{figure: "p50 ms", setting: " 1000 orders/s"}, 20},
+		{goal{figure: "us/order + Kafka's us/order", setting: " 500 orders/s"}, 1100},
+	} {
+		if got, ok := c.goal.reached(f); !ok || got != c.want {
+			t.Errorf("%+v: %v, %t", c.goal, got, ok)
+		}
+	}
+	for _, g := range []goal{{figure: "rebuilt records/s"}, {figure: "p50 ms + rebuilt records/s"}, {figure: "p50 ms", setting: " 2000 orders/s"}} {
+		if got, ok := g.reached(f); ok {
+			t.Errorf("%+v: %v", g, got)
+		}
+	}
+	if _, ok := (&goal{figure: "p50 ms"}).reached(nil); ok {
+		t.Error("what was not measured is reached")
+	}
+	for value, want := range map[float64]string{24_999: "in between", 25_000: "reached"} {
+		var said []string
+		aims(map[string]*measured{"full": {Runs: []bench.Report{{Broker: "embedded", OrdersPerSecond: value}}}}, func(cells ...string) {
+			if cells[0] == goals[0].what {
+				said = cells
+			}
+		})
+		if len(said) == 0 || (said[len(said)-1] == "reached") != (want == "reached") {
+			t.Errorf("%v of 25000: %q", value, said)
+		}
 	}
 }
