@@ -140,6 +140,7 @@ reliability-torn:
 	$(measured) -run '^TestTornJournal$$' ./orchestrator
 reliability-flight:
 	WAYBILL_IN_FLIGHT=$(IN_FLIGHT) $(measured) -run '^TestOrdersInFlight$$' ./test/process
+	WAYBILL_WIDE=all $(measured) -run '^TestWideOrdersWithLargeInputs$$' ./test/integration
 reliability-sleepers:
 	WAYBILL_SLEEPERS=$(SLEEPERS) $(measured) -run '^TestOrdersThatSleep$$' ./test/process
 reliability-outage:
