@@ -34,7 +34,8 @@ const (
 	someHistories  = "^(TestSimulation|TestConcurrentUse)$"
 	historiesRaced = 200
 	onContainer    = "/^container$"
-	undisturbed    = "^TestBacklog$" // bursts, for which agents and Kafka need a processor
+	undisturbed    = "^TestBacklog$"                  // bursts, for which agents and Kafka need a processor
+	asOpenAPISays  = "^TestTheServerIsAsOpenAPISays$" // which another program asks, one request after the other
 	programsRaced  = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
 )
 
@@ -55,8 +56,8 @@ type plan struct {
 
 func (p *plan) parts() []part { return append([]part{p.first}, slices.Concat(p.lanes...)...) }
 
-// inParts has two lanes that compute and two that wait for brokers, processes and clocks, so that two processors have something
-// to do all the time. Their lengths are about the same on such a machine.
+// inParts has lanes that compute and others that wait for brokers, processes and clocks, so that two processors have something
+// to do all the time.
 func inParts(packages []pkg, race bool, histories int) *plan {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
@@ -68,18 +69,20 @@ func inParts(packages []pkg, race bool, histories int) *plan {
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	simulated := part{packages: orchestrator, flags: []string{"-run", simulation}, env: drawn(histories)}
 	first := part{packages: processes, flags: []string{"-run", undisturbed}, env: fixed}
+	asked := part{packages: within(packages, "cmd/waybill"), flags: []string{"-run", asOpenAPISays}, env: fixed}
 	one := []string{"-p", "1"}
 	if !race {
 		return &plan{first, [][]part{
-			{{packages: others, flags: []string{"-p", "2", "-skip", simulation}, env: fixed}},
+			{{packages: others, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays}, env: fixed}},
 			{simulated, {packages: alone, flags: one, env: fixed}},
 			{{packages: integration, flags: atOnce, env: fixed}},
-			{{packages: processes, flags: []string{"-skip", undisturbed}, env: fixed}, {packages: waiting, flags: one, env: fixed}},
+			{{packages: processes, flags: []string{"-skip", undisturbed}, env: fixed}},
+			{asked, {packages: waiting, flags: one, env: fixed}},
 		}}
 	}
 	alonePlain, aloneRaced := split(alone, plain)
 	return &plan{first, [][]part{
-		{{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation}, env: fixed}},
+		{{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays}, env: fixed}},
 		{
 			simulated,
 			{packages: alonePlain, flags: one, env: fixed},
@@ -88,6 +91,7 @@ func inParts(packages []pkg, race bool, histories int) *plan {
 		},
 		{{packages: integration, race: true, flags: append([]string{"-skip", onContainer}, atOnce...), env: fixed}},
 		{
+			asked,
 			{packages: processes, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
 			{packages: integration, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
 			{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
