@@ -51,6 +51,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.Float64Var(&o.Retries, "retries", 0, "steps of a hundred that fail once, and are asked for again 100 ms later")
 	flags.IntVar(&o.Instances, "instances", 1, "orchestrators that share the partitions, all in this process")
 	flags.IntVar(&o.Pipe, "pipe", 0, "in place of orchestrators, so many writers of the same records that decide nothing: the limit to compare with")
+	flags.IntVar(&o.Consoles, "consoles", 0, "with --rates, so many pages of the console that are open and kept current, half the first one and half lists of orders")
 	flags.IntVar(&o.Waiting, "waiting", 0, "orders that wait for an agent that is not there, besides")
 	flags.BoolVar(&o.Rebuild, "rebuild", false, "measure at the end how long an instance takes that has lost its state")
 	flags.StringVar(&profile, "cpu-profile", "", "file for a processor profile of this process, for go tool pprof")
@@ -62,7 +63,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "with --rates, the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "pipe", "waiting", "rebuild", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "pipe", "waiting", "consoles", "rebuild", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -74,6 +75,9 @@ Two versions are compared by several runs of each, which -o json writes:
 		}
 		if o.Waiting < 0 {
 			return usageError{errors.New("--waiting is so many orders, from 0")}
+		}
+		if o.Consoles < 0 || o.Consoles > 1000 || o.Consoles > 0 && (len(o.Rates) == 0 || o.Pipe > 0) {
+			return usageError{errors.New("--consoles is so many, from 0 to 1000, and goes with --rates and without --pipe")}
 		}
 		if o.Rebuild && (len(o.Rates) > 0 || o.Overload > 0) {
 			return usageError{errors.New("--rebuild goes with --in-flight; leave out --rates and --overload")}
@@ -183,6 +187,13 @@ func printLadder(r *bench.Report, row func(...any)) {
 		row(amount("%g", g.Rate), fmt.Sprintf("%.1f", g.Reached), amount("%.1f", g.P50), amount("%.1f", g.P90), amount("%.1f", g.P99), amount("%.1f", g.Max),
 			g.Failed, amount("%.0f", g.CPUPerOrder), kafkaCPU, amount("%.2f", g.RequestsAnOrder), amount("%.2f", g.TransactionsAnOrder),
 			amount("%.0f", g.Memory), kafkaMemory, verdict(&g))
+	}
+	if r.Consoles > 0 {
+		row()
+		row("ORDERS/S", "PAGES/S", "P50 MS", "P99 MS")
+		for _, g := range r.Rungs {
+			row(amount("%g", g.Rate), amount("%.1f", g.Pages.PerSecond), amount("%.1f", g.Pages.P50), amount("%.1f", g.Pages.P99))
+		}
 	}
 	for _, rate := range r.LeftOut {
 		row(fmt.Sprintf("%g", rate), "left out: what had arrived before did not end")

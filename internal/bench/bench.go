@@ -68,6 +68,8 @@ type Options struct {
 	// KafkaContainer, if any, names the container on this machine in which the Kafka
 	// of Brokers runs: what it uses is read of Docker.
 	KafkaContainer string
+	// Consoles is how many pages of the console are open while Rates are measured, kept current as a browser does it.
+	Consoles int
 	// Single is how many orders are measured one at a time.
 	Single int
 	// Overload, if not 0, is for how long twice as much is submitted then as is
@@ -92,6 +94,7 @@ type Report struct {
 	Pipe            int     `json:"pipe,omitzero"`
 	Shape           Shape   `json:"shape"`
 	Waiting         int     `json:"waiting,omitzero"`
+	Consoles        int     `json:"consoles,omitzero"`
 	InFlight        int     `json:"in_flight,omitzero"`
 	Seconds         float64 `json:"seconds,omitzero"`
 	Orders          int     `json:"orders,omitzero"`
@@ -152,7 +155,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Pipe: o.Pipe, Shape: o.Shape, Waiting: o.Waiting, InFlight: o.InFlight}
+	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Pipe: o.Pipe, Shape: o.Shape, Waiting: o.Waiting, Consoles: o.Consoles, InFlight: o.InFlight}
 	if len(o.Brokers) == 0 {
 		report.Broker = "embedded"
 		if o.Fsync {
@@ -185,7 +188,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 
 	var instances []*orchestrator.Instance
 	var running sync.WaitGroup
-	failed := make(chan error, o.Instances+len(tasks))
+	failed := make(chan error, o.Instances+len(tasks)+o.Consoles+2)
 	start := func(what string, run func() error) {
 		running.Go(func() {
 			if err := run(); err != nil {
@@ -294,6 +297,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if len(o.Rates) > 0 {
 		report.InFlight = 0
 		climber := &ladder{load: l, Options: &o, written: written, kafka: container}
+		if o.Consoles > 0 {
+			if climber.consoles, err = openConsoles(ctx, instances[0], o.Consoles, o.Logger, start); err != nil {
+				return nil, err
+			}
+		}
 		if err := l.start(ctx, 200); err != nil {
 			return nil, err
 		}

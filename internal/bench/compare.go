@@ -142,6 +142,9 @@ func (r *Report) besides() (said string) {
 	if r.Waiting > 0 {
 		said += fmt.Sprintf(", beside %d that wait", r.Waiting)
 	}
+	if r.Consoles > 0 {
+		said += fmt.Sprintf(", with %d consoles open", r.Consoles)
+	}
 	return said
 }
 
@@ -192,6 +195,11 @@ func figures(reports []Report) map[string]*setting {
 			if g.Kafka != nil {
 				s.add("Kafka's us/order", g.Kafka.CPUPerOrder)
 				s.add("Kafka's MiB", g.Kafka.Memory)
+			}
+			if g.Pages != nil {
+				s.add("pages/s", g.Pages.PerSecond)
+				s.add("a page: p50 ms", g.Pages.P50)
+				s.add("a page: p99 ms", g.Pages.P99)
 			}
 		}
 	}

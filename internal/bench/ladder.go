@@ -54,6 +54,7 @@ type Rung struct {
 	// TransactionsAnOrder are those that were ended, by commit or not.
 	TransactionsAnOrder float64 `json:"transactions_per_order"`
 	Kafka               *Usage  `json:"kafka,omitempty"`
+	Pages               *Pages  `json:"pages,omitempty"`
 }
 
 // Usage is what Kafka's container used in the measured time.
@@ -68,8 +69,9 @@ type ladder struct {
 	*load
 	*Options
 
-	written *writes
-	kafka   *container // nil if nobody named one
+	written  *writes
+	kafka    *container // nil if nobody named one
+	consoles *consoles  // nil if there are none
 }
 
 // climb measures one rate after the other. What was not carried has to end before the
@@ -116,6 +118,9 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.consoles != nil {
+		l.consoles.since(0)
+	}
 	if err := <-arrived; err != nil {
 		return nil, err
 	}
@@ -126,6 +131,10 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 	if err != nil {
 		return nil, err
 	}
+	var pages *Pages
+	if l.consoles != nil {
+		pages = l.consoles.since(after.at.Sub(before.at))
+	}
 	last := time.Now()
 	atMost := max(all, 10*time.Second)
 	for p.left() > 0 && time.Since(last) < atMost {
@@ -135,7 +144,7 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 	}
 	now := time.Now()
 	r := p.rung(a, now)
-	r.Settled = now.Sub(last).Seconds()
+	r.Settled, r.Pages = now.Sub(last).Seconds(), pages
 	after.since(&before, &r)
 	return &r, l.err()
 }

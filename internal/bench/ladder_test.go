@@ -195,7 +195,7 @@ func TestClimb(t *testing.T) {
 }
 
 func TestRunRates(t *testing.T) {
-	r, err := Run(t.Context(), Options{Partitions: 2, Rates: []float64{20, 50}, WarmUp: 200 * time.Millisecond, Duration: time.Second})
+	r, err := Run(t.Context(), Options{Partitions: 2, Rates: []float64{20, 50}, Consoles: 20, WarmUp: 200 * time.Millisecond, Duration: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestRunRates(t *testing.T) {
 	for n, g := range r.Rungs {
 		// 8 produce requests, if none is shared: a submission, 3 replies, 4 transactions.
 		if g.Orders != []int{20, 50}[n] || g.Failed > 0 || g.Unfinished > 0 || g.P50 <= 0 || g.P99 < g.P90 || g.Max < g.P99 ||
-			g.CPUPerOrder <= 0 || g.TransactionsAnOrder <= 0 || g.RequestsAnOrder <= g.TransactionsAnOrder {
+			g.CPUPerOrder <= 0 || g.TransactionsAnOrder <= 0 || g.RequestsAnOrder <= g.TransactionsAnOrder || g.Pages == nil {
 			t.Errorf("%+v", g)
 		}
 	}

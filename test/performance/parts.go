@@ -68,6 +68,11 @@ var parts = []part{
 		learn: "Orders arrive at a rate, whatever becomes of those before; a latency is from when an order was due. This is what an application sees.",
 	},
 	{
+		name: "consoles", title: "Consoles that are open: embedded, 4 partitions, 2,000 orders/s", args: "--warm-up 12s --duration 20s --rates 2000", variants: []string{"--consoles 0", "--consoles 200"},
+		columns: append(paced, "pages/s", "a page: p50 ms", "a page: p99 ms"),
+		learn:   "So many browsers have the console's first page, or the list of orders, before them, which are fetched again every ten seconds. What they cost is what differs; the browsers, but for what they draw, are in it.",
+	},
+	{
 		name: "ladder-kafka", title: "At a rate: Apache Kafka, 8 partitions", kafka: true, args: rates + " --partitions 8", columns: paced,
 		learn: "Lanes take turns to commit where that is the quicker for it ([ADR 0023](adr/0023-lanes-take-turns-to-commit.md)).",
 	},
