@@ -307,6 +307,30 @@ func damaging(t *testing.T, server string) string {
 	return listener.URL
 }
 
+// What chooses among many is not empty, as a script has it whose variable is not set: it would choose all.
+func TestNothingIsChosenByAnEmptyFlag(t *testing.T) {
+	o := newOwner(t, listing("", "a Error"))
+	commands := map[string][]string{
+		"order list":                    {"workflow", "where", "step", "since", "until"},
+		"alerts":                        {"since", "until"},
+		"dead-letters list":             {"reason", "topic", "order", "since", "until"},
+		"order history o-1":             {"since", "until"},
+		"replay":                        {"order"},
+		"key new --id ci --role viewer": {"workflow", "expires"},
+	}
+	for _, a := range acts {
+		commands["order "+a.command+" --state Error --yes --rate 0 --note why"] = []string{"workflow", "where", "step"}
+	}
+	for command, flags := range commands {
+		for _, flag := range flags {
+			waybill(t, "", append(strings.Fields(command), "--"+flag, "")...).want(t, exitUsage, "", "it is empty, and chooses nothing: give it a value, or leave the flag out")
+		}
+	}
+	if len(o.asked) != 0 || len(o.listed) != 0 {
+		t.Errorf("the server was asked: %+v, %q", o.asked, o.listed)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("WAYBILL_SERVER", "http://127.0.0.1:1")

@@ -35,9 +35,9 @@ back, and waybill dead-letters discard takes away what was dealt with.`,
 	}
 	flags := cmd.Flags()
 	when.add(flags, "what was put aside")
-	flags.StringVar(&f.Reason, "reason", "", "only those whose reason has this text")
-	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands, signals or internal")
-	flags.StringVar(&f.Order, "order", "", "only what has this order's id as its key")
+	flags.Var(chooser{one: &f.Reason}, "reason", "only those whose reason has this text")
+	flags.Var(chooser{one: &f.Topic}, "topic", "only what was on this input: orders, replies, commands, signals or internal")
+	flags.Var(chooser{one: &f.Order}, "order", "only what has this order's id as its key")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "reason", "topic", "order", "limit")
 	server := addServer(flags)

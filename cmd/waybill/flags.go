@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -28,6 +29,44 @@ func (o *oneOf) Set(value string) error {
 		return fmt.Errorf("use one of %s", strings.Join(o.allowed, ", "))
 	}
 	o.value = value
+	return nil
+}
+
+// errNoChoice says that a flag which chooses says nothing, as that of a script whose variable is not set.
+var errNoChoice = errors.New("it is empty, and chooses nothing: give it a value, or leave the flag out")
+
+// chooser is a flag that chooses among many, by one text or by several. An empty one would choose them all, and is refused.
+type chooser struct {
+	one     *string
+	several *[]string
+}
+
+// String returns what was chosen.
+func (c chooser) String() string {
+	if c.several != nil {
+		return strings.Join(*c.several, " ")
+	}
+	return *c.one
+}
+
+// Type is shown in the help.
+func (c chooser) Type() string {
+	if c.several != nil {
+		return "stringArray"
+	}
+	return "string"
+}
+
+// Set takes a value that is not empty.
+func (c chooser) Set(value string) error {
+	switch {
+	case value == "":
+		return errNoChoice
+	case c.several != nil:
+		*c.several = append(*c.several, value)
+	default:
+		*c.one = value
+	}
 	return nil
 }
 

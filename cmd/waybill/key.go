@@ -58,7 +58,7 @@ who loses it makes another. On standard error are the lines for the access file 
 	flags.StringSliceVar(&roles, "role", nil, "what who has it may: "+identity.RoleNames()+"; several with commas")
 	flags.StringSliceVar(&workflows, "workflow", nil, "for which workflows, by their names; * stands for any text (default: all)")
 	flags.StringVar(&subject, "subject", "", "under which name it acts (default: the id)")
-	flags.StringVar(&expires, "expires", "", "after how long it is taken no more, such as 90d or 12h, or a time such as 2030-01-02T15:04:05Z (default: never)")
+	flags.Var(chooser{one: &expires}, "expires", "after how long it is taken no more, such as 90d or 12h, or a time such as 2030-01-02T15:04:05Z (default: never)")
 	onlyByFlag(flags, "id", "role", "workflow", "subject", "expires")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(roles) == 0 {
@@ -71,6 +71,9 @@ who loses it makes another. On standard error are the lines for the access file 
 		}
 		if slices.Contains(roles, string(identity.Admin)) && len(workflows) > 0 {
 			return usageError{errors.New("--workflow: an admin is not limited to workflows")}
+		}
+		if flags.Changed("workflow") && len(workflows) == 0 {
+			return usageError{fmt.Errorf("--workflow: %w for all workflows", errNoChoice)}
 		}
 		for _, pattern := range workflows {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {

@@ -98,7 +98,7 @@ func newOrderList() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	filter := addFilter(flags)
-	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps")
+	flags.Var(chooser{one: &filter.step}, "step", "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "step", "limit")
 	var when span
@@ -253,8 +253,8 @@ func addFilter(flags *pflag.FlagSet) *filterFlags {
 		f.state.allowed = append(f.state.allowed, string(s))
 	}
 	flags.Var(&f.state, "state", "only orders in this state")
-	flags.StringVar(&f.workflow, "workflow", "", "only orders of this workflow")
-	flags.StringArrayVar(&f.where, "where", nil, "only orders with this label, or value by which their workflow finds them, as NAME=VALUE; several must all hold")
+	flags.Var(chooser{one: &f.workflow}, "workflow", "only orders of this workflow")
+	flags.Var(chooser{several: &f.where}, "where", "only orders with this label, or value by which their workflow finds them, as NAME=VALUE; several must all hold")
 	onlyByFlag(flags, "state", "workflow", "where")
 	return f
 }

@@ -262,7 +262,7 @@ func newOrderAct(a *act) *cobra.Command {
 	if a.takesStep {
 		step = "the step; without an order id also: " + step
 	}
-	flags.StringVar(&many.filter.step, "step", "", step)
+	flags.Var(chooser{one: &many.filter.step}, "step", step)
 	a.addWho(flags, &c)
 	many.addFlags(flags)
 	onlyByFlag(flags, "step")

@@ -56,7 +56,7 @@ the messages that followed from it.`,
 	flags := cmd.Flags()
 	kafka.add(flags)
 	flags.BoolVar(&verify, "verify", false, "compare with the instance at --server")
-	flags.StringVar(&order, "order", "", "only this order, with the messages it sent")
+	flags.Var(chooser{one: &order}, "order", "only this order, with the messages it sent")
 	onlyByFlag(flags, "verify", "order")
 	server := addServer(flags)
 	out := addOutput(flags, "$.order.orderId")

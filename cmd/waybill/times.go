@@ -77,8 +77,8 @@ type span struct {
 
 // add adds the flags that say from when until when. What is, in words, happened then.
 func (s *span) add(flags *pflag.FlagSet, what string) {
-	flags.StringVar(&s.sinceText, "since", "", "only "+what+" since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
-	flags.StringVar(&s.untilText, "until", "", "only "+what+" until then, said likewise")
+	flags.Var(chooser{one: &s.sinceText}, "since", "only "+what+" since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
+	flags.Var(chooser{one: &s.untilText}, "until", "only "+what+" until then, said likewise")
 	onlyByFlag(flags, "since", "until")
 }
 

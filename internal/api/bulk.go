@@ -34,9 +34,9 @@ type BulkRequest struct {
 // of state, workflow and where.
 type BulkFilter struct {
 	State    projections.State `json:"state,omitempty" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected" nullable:"true" doc:"Left out: Error for resubmit and release, and for other commands those to which they can do something"`
-	Workflow string            `json:"workflow,omitempty" nullable:"true"`
+	Workflow string            `json:"workflow,omitempty" minLength:"1" nullable:"true"`
 	Where    []string          `json:"where,omitempty" maxItems:"16" nullable:"true" doc:"NAME=VALUE, of which all must hold; it takes the role payload-reader"`
-	Step     string            `json:"step,omitempty" nullable:"true" doc:"As of list-orders"`
+	Step     string            `json:"step,omitempty" minLength:"1" nullable:"true" doc:"As of list-orders"`
 }
 
 // BulkState is how a bulk act stands.

@@ -122,9 +122,9 @@ func (s *Server) deadLetters(api huma.API) {
 }
 
 type deadLettersInput struct {
-	Reason string    `query:"reason" doc:"Only those whose reason has this text"`
-	Topic  string    `query:"topic" doc:"Only what was on this input: orders, replies, commands, signals, internal, or the whole name of the topic"`
-	Order  string    `query:"order" doc:"Only what has this key"`
+	Reason string    `query:"reason" minLength:"1" doc:"Only those whose reason has this text"`
+	Topic  string    `query:"topic" minLength:"1" doc:"Only what was on this input: orders, replies, commands, signals, internal, or the whole name of the topic"`
+	Order  string    `query:"order" minLength:"1" doc:"Only what has this key"`
 	Since  time.Time `query:"since" doc:"Only what was put aside since then"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After  string    `query:"after" doc:"The next of the page before"`

@@ -35,6 +35,7 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 		{"/api/v1/orders", `{"workflow":"w","inptu":{"inptu":1},"Labels":{"any":"x"}}`, `[{body.Labels unknown member; did you mean "labels"? <nil>} {body.inptu unknown member; did you mean "input"? <nil>}]`},
 		{"/api/v1/orders", `{"workflow":"w","a.b":1}`, `[{body.a.b unknown member <nil>}]`},
 		{"/api/v1/bulk", `{"command":"cancel","filter":{"stat":"Error"}}`, `[{body.filter.stat unknown member; did you mean "state"? <nil>}]`},
+		{"/api/v1/bulk", `{"command":"cancel","filter":{"state":"Error","workflow":"","step":""}}`, `[{body.filter.step expected length >= 1 <nil>} {body.filter.workflow expected length >= 1 <nil>}]`},
 		{"/api/v1/orders?wiat=30s", `{"workflow":"w"}`, `[{query.wiat unknown query parameter; did you mean "wait"? <nil>}]`},
 		{"/api/v1/orders?wait=", `{"workflow":"w"}`, `[{query.wait it is empty; give it a value, or leave it out <nil>}]`},
 		{"/api/v1/orders/o-1/resubmit", `{"nweKey":true,"map":{"any":"x"}}`, `[{body.nweKey unknown member; did you mean "newKey"? <nil>}]`},
@@ -57,7 +58,7 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "where=": 422, "where=a%3Db&where=": 422, "workflow=&after=&step=": 503} {
+	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "where=": 422, "where=a%3Db&where=": 422, "workflow=": 422, "state=Error&step=": 422, "after=": 503} {
 		if w := send(t, s, http.MethodGet, "/api/v1/orders?"+query, "", ""); w.Code != status {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
