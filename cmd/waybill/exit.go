@@ -23,6 +23,7 @@ const (
 	exitAway         = 6
 	exitEnded        = 7
 	exitLate         = 8
+	exitLeft         = 9
 	exitInterrupted  = 130
 )
 
@@ -40,6 +41,7 @@ var exitCodes = []struct {
 	{exitAway, "the server cannot be reached, is not ready, or takes no more at present: the same may succeed later"},
 	{exitEnded, "the order that was waited for ended otherwise, or waits for an operator (`submit --wait`, `order rerun --wait`, `order wait`)"},
 	{exitLate, "the time is up that it was given with --timeout"},
+	{exitLeft, "of many orders some were left as they are: they had changed, or their partitions could not be looked at; the same command goes on with those that it matches then"},
 	{exitInterrupted, "interrupted before it was done"},
 }
 
@@ -72,6 +74,9 @@ type endedError struct{ error }
 
 func (e endedError) Unwrap() error { return e.error }
 
+// leftError says that nothing was done to some of many orders.
+type leftError struct{ error }
+
 // stoppedError says that a command was interrupted.
 type stoppedError struct{ error }
 
@@ -89,6 +94,8 @@ func exitCode(err error) int {
 		return exitLate
 	case errors.As(err, new(endedError)):
 		return exitEnded
+	case errors.As(err, new(leftError)):
+		return exitLeft
 	case errors.As(err, new(stoppedError)), errors.Is(err, errStopped), errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.Is(err, api.ErrAway), errors.As(err, new(api.UnansweredError)):

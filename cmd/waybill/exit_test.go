@@ -54,6 +54,7 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("%w at x", api.ErrAway), exitAway},
 		{endedError{errors.New("it is Error")}, exitEnded},
 		{lateError{fmt.Errorf("asked: %w", context.DeadlineExceeded)}, exitLate},
+		{leftError{errors.New("1 had changed")}, exitLeft},
 		{stoppedError{errors.New("gave up")}, exitInterrupted},
 		{fmt.Errorf("asked: %w", context.Canceled), exitInterrupted},
 		{fmt.Errorf("%w: 1 of 2", errStopped), exitInterrupted},

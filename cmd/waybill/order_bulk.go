@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 // bulk carries out a command on many orders.
@@ -53,6 +54,7 @@ type bulkResult struct {
 	NotTried []string      `json:"notTried"`
 	Left     []string      `json:"left"`
 	Act      string        `json:"act,omitempty"` // its id, where the server does it
+	api.LeftOut
 }
 
 type bulkFailure struct {
@@ -98,6 +100,7 @@ func (b *bulk) run(cmd *cobra.Command, client *api.Client, named []string, comma
 		return err
 	}
 	result, why := b.all(cmd, client, command, matched)
+	result.LeftOut = left.LeftOut
 	return b.tell(cmd, result, why, out)
 }
 
@@ -132,6 +135,12 @@ func (b *bulk) tell(cmd *cobra.Command, result *bulkResult, why error, out *outp
 			why, len(result.Done), result.Matched, b.act.did, left, len(result.Failed), len(result.NotTried))
 	case len(result.Failed) > 0:
 		return fmt.Errorf("%d of %d orders could not be %s; the reasons are listed", len(result.Failed), result.Matched, b.act.did)
+	case len(result.Left)+len(result.Elsewhere)+len(result.Unknown) > 0:
+		says := fmt.Sprintf("%d of %d orders were %s, and %d had changed when their turn came", len(result.Done), result.Matched, b.act.did, len(result.Left))
+		if missing := len(result.Elsewhere) + len(result.Unknown); missing > 0 {
+			says += fmt.Sprintf("; the orders of %s were not looked at", words.Several(missing, "partition", "partitions"))
+		}
+		return leftError{errors.New(says)}
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func (b *bulk) orders(ctx context.Context, client *api.Client, id string) (all [
 
 // became is what became of each order.
 func (b *bulk) became(act *api.Bulk, orders []api.BulkOrder) *bulkResult {
-	result := &bulkResult{Matched: act.Matched, Done: []string{}, Failed: []bulkFailure{}, NotTried: []string{}, Left: []string{}, Act: act.ID}
+	result := &bulkResult{Matched: act.Matched, Done: []string{}, Failed: []bulkFailure{}, NotTried: []string{}, Left: []string{}, Act: act.ID, LeftOut: act.LeftOut}
 	why := make(map[string]string, len(act.Failures))
 	for _, f := range act.Failures {
 		why[f.OrderID] = f.Reason
