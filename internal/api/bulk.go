@@ -155,6 +155,7 @@ func reads[B any, P interface {
 		if err := json.Unmarshal(body, &loose); err != nil {
 			return events.Command{}, []error{&huma.ErrorDetail{Location: "body.with", Message: err.Error()}}
 		}
+		rename(loose, uncut)
 		var found huma.ValidateResult
 		path := huma.NewPathBuffer(nil, 0)
 		path.Push("body.with")

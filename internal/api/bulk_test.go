@@ -242,6 +242,7 @@ func (s *stage) testBulkRefused() {
 		`{"command":"resubmit","with":{"sameKey":true,"newKey":true},"filter":{"state":"Error"}}`: "both true",
 		`{"command":"resubmit","with":{"note":"x"},"note":"y","filter":{"state":"Error"}}`:        "beside with",
 		`{"command":"resubmit","with":[],"filter":{"state":"Error"}}`:                             "object",
+		`{"command":"label","with":{"labels":{"a.b":1},"x.y":2},"filter":{"state":"Error"}}`:      `"location":"body.with.x.y"`,
 		`{"command":"migrate","with":{"toVersion":"x"},"filter":{"workflow":"order-fulfilment"}}`: "toVersion",
 		`{"command":"cancel","filter":{"workflow":"order-fulfilment","where":["customer"]}}`:      "NAME=VALUE",
 	} {

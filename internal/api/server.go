@@ -265,7 +265,11 @@ var format = huma.Format{
 		return nil
 	},
 	Unmarshal: func(data []byte, v any) error {
-		return jsonv2.Unmarshal(data, v, jsontext.AllowDuplicateNames(true))
+		err := jsonv2.Unmarshal(data, v, jsontext.AllowDuplicateNames(true))
+		if loose, checked := v.(*any); checked {
+			rename(*loose, uncut)
+		}
+		return err
 	},
 }
 

@@ -65,6 +65,33 @@ func resolved(registry huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
+// uncut has no name of a body have what huma takes for the end of one when it says where something is wrong, and whole brings
+// it back: a label may be called a.b.
+var (
+	uncut = strings.NewReplacer(".", "\uE000", "[", "\uE001")
+	whole = strings.NewReplacer("\uE000", ".", "\uE001", "[")
+)
+
+// rename gives the members in a JSON value other names.
+func rename(value any, by *strings.Replacer) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, member := range value { // one that has its new name is passed over if it comes again
+			if other := by.Replace(name); other != name {
+				delete(value, name)
+				value[other] = member
+			}
+		}
+		for _, member := range value {
+			rename(member, by)
+		}
+	case []any:
+		for _, element := range value {
+			rename(element, by)
+		}
+	}
+}
+
 // mostErrors is how many of the things that are wrong with a request are told: there may be as many as a body has bytes.
 const mostErrors = 32
 
@@ -74,7 +101,7 @@ const (
 )
 
 // explained are the errors of a request's check, in the order of where they are, at most [mostErrors] of them. What is
-// unknown comes with what may have been meant instead.
+// unknown comes with what may have been meant instead, and places with the names that the request has.
 func (s *Server) explained(op *huma.Operation, all []*huma.ErrorDetail) []*huma.ErrorDetail {
 	all = slices.SortedStableFunc(slices.Values(all), func(a, b *huma.ErrorDetail) int { return cmp.Compare(a.Location, b.Location) })
 	all = all[:min(len(all), mostErrors)]
@@ -92,6 +119,10 @@ func (s *Server) explained(op *huma.Operation, all []*huma.ErrorDetail) []*huma.
 			}
 			all[n] = &huma.ErrorDetail{Location: e.Location, Message: unknownParameter + yamlfile.DidYouMean(strings.TrimPrefix(e.Location, "query."), known)}
 		}
+		if e := all[n]; e != nil {
+			rename(e.Value, whole)
+			all[n] = &huma.ErrorDetail{Location: whole.Replace(e.Location), Message: e.Message, Value: e.Value}
+		}
 	}
 	return all
 }
@@ -103,7 +134,7 @@ func unknown(registry huma.Registry, body *huma.Schema, at string, e *huma.Error
 	for {
 		name, rest, deeper := strings.Cut(path, ".")
 		if !deeper || schema.Properties[name] == nil {
-			return &huma.ErrorDetail{Location: e.Location, Message: unknownMember + yamlfile.DidYouMean(path, slices.Sorted(maps.Keys(schema.Properties)))}
+			return &huma.ErrorDetail{Location: e.Location, Message: unknownMember + yamlfile.DidYouMean(whole.Replace(path), slices.Sorted(maps.Keys(schema.Properties)))}
 		}
 		schema, path = resolved(registry, schema.Properties[name]), rest
 	}

@@ -34,6 +34,8 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 	for _, c := range []struct{ path, body, errors string }{
 		{"/api/v1/orders", `{"workflow":"w","inptu":{"inptu":1},"Labels":{"any":"x"}}`, `[{body.Labels unknown member; did you mean "labels"? <nil>} {body.inptu unknown member; did you mean "input"? <nil>}]`},
 		{"/api/v1/orders", `{"workflow":"w","a.b":1}`, `[{body.a.b unknown member <nil>}]`},
+		{"/api/v1/orders", `{"workflow":"w","labels":{"a.b.c":1,"d[e]":2,"f.g":3},"priority":4,"x.y":5,"z.y":6}`, `[{body.labels.a.b.c expected string 1} {body.labels.d[e] expected string 2} {body.labels.f.g expected string 3} {body.priority expected string 4} {body.x.y unknown member <nil>} {body.z.y unknown member <nil>}]`},
+		{"/api/v1/orders", `{"labels":{"a.b":"c"}}`, `[{body expected required property workflow to be present map[labels:map[a.b:c]]}]`},
 		{"/api/v1/bulk", `{"command":"cancel","filter":{"stat":"Error"}}`, `[{body.filter.stat unknown member; did you mean "state"? <nil>}]`},
 		{"/api/v1/bulk", `{"command":"cancel","filter":{"state":"Error","workflow":"","step":""}}`, `[{body.filter.step expected length >= 1 <nil>} {body.filter.workflow expected length >= 1 <nil>}]`},
 		{"/api/v1/orders?wiat=30s", `{"workflow":"w"}`, `[{query.wiat unknown query parameter; did you mean "wait"? <nil>}]`},
