@@ -345,6 +345,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"order", "get"}, 2, "waybill order get ID"},
 		{[]string{"order", "get", "a", "b"}, 2, "waybill order get ID"},
 		{[]string{"order", "list", "--state", "Lost"}, 2, "Pending"},
+		{[]string{"order", "list", "--until", "0001-01-01T00:00:00Z"}, 2, "--until: 0001-01-01T00:00:00Z stands for no time"},
 		{[]string{"order", "list", "--limit", "-1"}, 2, "--limit"},
 		{[]string{"submit", "w", "--bogus"}, 2, "--bogus"},
 		{[]string{"submit", "w", "-o", "xml"}, 2, "table, wide, json, yaml, name, or jsonpath="},

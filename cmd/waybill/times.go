@@ -120,6 +120,9 @@ func readSince(text string, now time.Time) (time.Time, error) {
 		return now.Add(-ago), nil
 	}
 	if since, err := time.Parse(time.RFC3339, text); err == nil {
+		if since.IsZero() {
+			return since, fmt.Errorf("%s stands for no time: give a later one, or leave the flag out", text)
+		}
 		return since, nil
 	}
 	return time.Time{}, fmt.Errorf("%q is neither a time such as 2030-01-02T15:04:05Z nor a duration such as 1h", text)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
@@ -34,13 +35,17 @@ func strict(registry huma.Registry, body *huma.Schema) {
 	}
 }
 
-// filled refuses query parameters that are empty, where that is no value of theirs: it would be as if they were left out,
-// which may be all orders.
+// filled refuses query parameters that are empty, where that is no value of theirs, and those that are the zero time: it would
+// be as if they were left out, which may be all orders.
 func filled(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		address := c.URL()
 		query := address.Query()
 		for _, p := range c.Operation().Parameters {
+			if p.In == "query" && p.Schema.Format == "date-time" && slices.ContainsFunc(query[p.Name], zeroTime) {
+				_ = huma.WriteErr(api, c, http.StatusUnprocessableEntity, "validation failed", &huma.ErrorDetail{Location: "query." + p.Name, Message: "it is the first moment of the year 1, which stands for no time; give a later one, or leave it out"}) // whoever hung up needs no answer
+				return
+			}
 			if p.In != "query" || !slices.Contains(query[p.Name], "") {
 				continue
 			}
@@ -55,6 +60,12 @@ func filled(api huma.API) func(huma.Context, func(huma.Context)) {
 		}
 		next(c)
 	}
+}
+
+// zeroTime says whether a text is the time that stands for none.
+func zeroTime(text string) bool {
+	at, err := time.Parse(time.RFC3339, text)
+	return err == nil && at.IsZero()
 }
 
 // resolved is the schema to which another refers, if it refers to one.

@@ -60,7 +60,7 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "where=": 422, "where=a%3Db&where=": 422, "workflow=": 422, "state=Error&step=": 422, "after=": 503} {
+	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "where=": 422, "where=a%3Db&where=": 422, "workflow=": 422, "state=Error&step=": 422, "after=": 503, "until=0001-01-01T00:00:00Z": 422, "since=0001-01-01T01%3A00%3A00.0%2B01%3A00": 422, "until=0001-01-01T00:00:00.001Z": 503} {
 		if w := send(t, s, http.MethodGet, "/api/v1/orders?"+query, "", ""); w.Code != status {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
