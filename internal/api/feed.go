@@ -368,9 +368,11 @@ type FollowReset struct {
 	LeftOut
 }
 
-// FollowLeft is what is sent of an order that left a list.
+// FollowLeft is what is sent of an order that left a list: its id under the name that it has in the list. Of an alert it stands
+// under both, since clients go by orderId, too.
 type FollowLeft struct {
 	OrderID string `json:"orderId"`
+	Order   string `json:"order,omitempty"`
 }
 
 // followList sends what changes on a list.
@@ -473,7 +475,11 @@ func (f *followingList) next(ctx context.Context) (text []byte, more bool, _ err
 			data, err = f.encode(p.listChange, callerOf(ctx).May(identity.PayloadReader, p.Is.Workflow), f.instance.Partition(p.order()))
 		case p.was:
 			kind = "left"
-			data, err = json.Marshal(&FollowLeft{p.order()})
+			gone := &FollowLeft{OrderID: p.order()}
+			if f.kind == "alert" {
+				gone.Order = gone.OrderID
+			}
+			data, err = json.Marshal(gone)
 		default:
 			continue // it came and left again
 		}

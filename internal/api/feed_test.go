@@ -61,7 +61,7 @@ func (s *stage) testFollowLists() {
 	// What happens meanwhile is told once the stream is resumed, and no reset; what another process said cannot be resumed.
 	s.act("listed-1", "terminate", `{"note":"enough"}`, http.StatusOK)
 	resumed := s.onList("orders?workflow=listens&state=Pending", last.id)
-	if e := resumed.until("left", "listed-1", ""); strings.Contains(e.data, "listens") || e.id == last.id {
+	if e := resumed.until("left", "listed-1", ""); e.data != `{"orderId":"listed-1"}` || e.id == last.id {
 		s.Errorf("%+v", e)
 	}
 	for _, strange := range []string{"x", "x/1", strings.Replace(last.id, "/", "/9", 1), strings.SplitN(last.id, "/", 2)[0] + "/-1"} {
@@ -85,7 +85,7 @@ func (s *stage) testFollowLists() {
 		}
 	}
 	s.act("listed-2", "terminate", `{"note":"enough"}`, http.StatusOK)
-	for e, more := waits.next(); e.kind != "left" || !strings.Contains(e.data, `"listed-2"`); e, more = waits.next() {
+	for e, more := waits.next(); e.kind != "left" || e.data != `{"orderId":"listed-2","order":"listed-2"}`; e, more = waits.next() {
 		if !more {
 			s.Fatal("the alert stays")
 		}
