@@ -313,6 +313,9 @@ func (s *stage) testAsOf() {
 			s.Errorf("as of %s: %d %s", seq, status, answer)
 		}
 	}
+	if _, _, answer := s.ask(request{path: "/api/v1/orders/as-of/history/10001"}); !strings.Contains(answer, "of its first 10000 events, and this is event 10001") {
+		s.Errorf("of what is too far: %s", answer)
+	}
 	if status, _, _ := s.ask(request{path: "/api/v1/orders/nowhere/history/1"}); status != 404 {
 		s.Errorf("of no order: %d", status)
 	}

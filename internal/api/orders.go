@@ -134,12 +134,15 @@ func (s *Server) orders(api huma.API) {
 
 type asOfInput struct {
 	ID  string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
-	Seq uint64 `path:"seq" minimum:"1" maximum:"10000" doc:"The number of the event"`
+	Seq uint64 `path:"seq" minimum:"1" doc:"The number of the event"`
 }
 
-const _ = uint(orchestrator.MaxAsOf - 10_000) // not negative; see asOfInput
-
 func (s *Server) getAsOf(ctx context.Context, in *asOfInput) (*struct{ Body Order }, error) {
+	if in.Seq > orchestrator.MaxAsOf {
+		return nil, huma.Error422UnprocessableEntity(
+			fmt.Sprintf("how an order was is told of its first %d events, and this is event %d: see how it is now, and its history (`waybill order history`), which has all events", orchestrator.MaxAsOf, in.Seq),
+			&huma.ErrorDetail{Message: fmt.Sprintf("is more than %d", orchestrator.MaxAsOf), Location: "path.seq"})
+	}
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
