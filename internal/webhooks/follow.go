@@ -37,6 +37,8 @@ const (
 	group = "webhooks."
 	// markEvery is how often that is said, and lookEvery how often it is asked how much there is to tell.
 	markEvery, lookEvery = time.Second, 5 * time.Second
+	// moveEvery is how often it is looked, while a receiver is left alone, whether partitions have moved.
+	moveEvery = time.Second
 	// askEvery is how often it is looked up which partitions there are, if nothing else changes.
 	askEvery    = time.Minute
 	stopTimeout = 5 * time.Second
@@ -106,7 +108,7 @@ type follower struct {
 	marked   map[int32]int64
 	at       time.Time // when that was said
 	served   []int32   // by the instance, when it was looked up last what is to be read
-	asked    time.Time // when that was
+	asked    time.Time // when that was known; zero if it is to be looked up
 	looked   time.Time
 	gone     map[int32]bool // what was marked there is not on the topic any more
 	warned   time.Time
@@ -157,6 +159,7 @@ func (f *follower) assign(ctx context.Context) {
 	if slices.Equal(served, f.served) && time.Since(f.asked) < askEvery {
 		return
 	}
+	f.served, f.asked = served, time.Time{}
 	since, err := f.instance.AlertsSince(ctx, f.since)
 	var marks map[int32]int64
 	if err == nil {
@@ -193,11 +196,11 @@ func (f *follower) assign(ctx context.Context) {
 		f.reads[p] = begin
 		f.reader.Read(p, begin)
 	}
-	f.served, f.asked = served, time.Now()
+	f.asked = time.Now()
 }
 
 func (f *follower) drop(p int32) {
-	f.served = nil
+	f.asked = time.Time{}
 	f.reader.Drop(p)
 	delete(f.reads, p)
 	delete(f.marked, p)
@@ -206,6 +209,7 @@ func (f *follower) drop(p int32) {
 // take tells of what was read.
 func (f *follower) take(ctx context.Context, fetches kgo.Fetches) {
 	var again []int32
+	failed := false
 	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
 		p := fetched.Partition
 		if _, reads := f.reads[p]; !reads { // it was dropped, or the poll's time was over
@@ -213,7 +217,7 @@ func (f *follower) take(ctx context.Context, fetches kgo.Fetches) {
 		}
 		if fetched.Err != nil && ctx.Err() == nil {
 			f.warn("cannot read alerts; trying again", "partition", p, "error", fetched.Err)
-			again = append(again, p)
+			again, failed = append(again, p), true
 			if errors.Is(fetched.Err, kerr.OffsetOutOfRange) {
 				f.gone[p] = true
 			}
@@ -237,11 +241,13 @@ func (f *follower) take(ctx context.Context, fetches kgo.Fetches) {
 	for _, p := range again { // assign has it read anew
 		f.drop(p)
 	}
-	rest(ctx, f.pause)
+	if failed {
+		rest(ctx, f.pause)
+	}
 }
 
-// errNotOurs says that another instance tells of it.
-var errNotOurs = errors.New("the partition is served by another instance")
+// errMoved says that an alert is another instance's to tell, or that others wait that became this one's.
+var errMoved = errors.New("partitions are served by other instances than before")
 
 // one tells of an alert, and returns once that was taken, or given up.
 func (f *follower) one(ctx context.Context, r *kgo.Record) error {
@@ -283,14 +289,21 @@ func (f *follower) one(ctx context.Context, r *kgo.Record) error {
 		return age >= f.away || answered && refused.final() && age >= f.refused
 	}
 	defer f.waiting.set(f.Name, time.Time{})
+	told, leave := context.WithCancelCause(ctx)
+	resume := func() {}
 	err = pauses(f.pause, f.longest, func(attempt int, pause time.Duration, err error) {
 		f.waiting.set(f.Name, raised)
 		f.mark(ctx, 0)
 		f.look(ctx)
 		f.warn("the receiver does not take an alert; trying again", "id", m.Data.ID, "order", a.Order, "attempt", attempt, "in", pause.Round(time.Millisecond), "error", err)
-	}, func(err error) bool { return errors.Is(err, errNotOurs) || givenUp(err) }).WithContext(ctx).Run(func() error {
+		refused, answered := errors.AsType[*refusal](err)
+		resume = f.meanwhile(told, func() bool {
+			return !f.ours(r.Partition) || !(answered && refused.after > 0) && !slices.Equal(f.instance.Served(), f.served)
+		}, leave)
+	}, func(err error) bool { return errors.Is(err, errMoved) || givenUp(err) }).WithContext(told).Run(func() error {
+		resume()
 		if !f.ours(r.Partition) {
-			return errNotOurs
+			return errMoved
 		}
 		_, _, err := f.post(ctx, m.Data.ID, body, f.agent)
 		if err != nil && ctx.Err() == nil {
@@ -298,18 +311,48 @@ func (f *follower) one(ctx context.Context, r *kgo.Record) error {
 		}
 		return err
 	})
+	resume()
+	if errors.Is(context.Cause(told), errMoved) {
+		err = errMoved
+	}
+	leave(nil)
 	switch {
 	case err == nil:
 		f.sent.WithLabelValues(f.Name).Inc()
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, errNotOurs):
+	case errors.Is(err, errMoved):
 		return err
 	default:
 		f.givenUp.WithLabelValues(f.Name).Inc()
 		f.log.Error("an alert is given up: its receiver did not take it for too long", "id", m.Data.ID, "order", a.Order, "raised", a.At, "error", err)
 	}
 	return nil
+}
+
+// meanwhile says how much there is to tell while nothing else is done, until resume is called, and ends the pause once partitions have moved.
+func (f *follower) meanwhile(ctx context.Context, moved func() bool, leave context.CancelCauseFunc) (resume func()) {
+	ctx, end := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		again := time.NewTicker(moveEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				f.look(ctx)
+			case <-ctx.Done():
+				return
+			}
+			if moved() {
+				leave(errMoved)
+			}
+		}
+	})
+	return func() {
+		end()
+		looks.Wait()
+	}
 }
 
 // workflow is of which workflow, and of which version, an order is; empty if nobody knows any more.

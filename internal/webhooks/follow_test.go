@@ -408,6 +408,43 @@ func TestReceiversDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
+// While a receiver is left alone it is known how much there is to tell, and a partition that comes is told at once, unless the receiver
+// asked for the time.
+func TestAPauseOfAReceiver(t *testing.T) {
+	later := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "86400")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	r := newReceiver(t, with(http.StatusInternalServerError), later)
+	s := newStage(t, r.URL)
+	s.pause, s.longest = time.Hour, 2*time.Hour
+	behind := func() float64 { return testutil.ToFloat64(s.behind.WithLabelValues("a")) }
+	s.serves(0)
+	s.raise("o-0", time.Now())
+	s.run()
+	s.until("it is refused", func() bool { return len(r.orders()) == 1 })
+	s.raise("o-2", time.Now())
+	s.until("it is known that there is more", func() bool { return behind() == 2 })
+	s.raise("o-1", time.Now())
+	s.serves(0, 1)
+	s.until("it is asked again", func() bool { return len(r.orders()) == 2 })
+	s.until("it is known that there is more in the other partition", func() bool { return behind() == 3 })
+	s.raise("o-4", time.Now())
+	s.serves(1, 0)
+	s.until("it is left alone, and there is more", func() bool { return behind() == 4 })
+	r.recovers()
+	other, more := int32(1), 1
+	if r.orders()[1] == "o-1" {
+		other, more = 0, 3
+	}
+	s.serves(other)
+	s.until("what others do not serve is told", func() bool { return s.sentTo() == float64(more) })
+	s.stop()
+	if got := r.orders(); len(got) != 2+more {
+		t.Errorf("it was told of %q", got)
+	}
+}
+
 // sentTo is how many alerts the first receiver took.
 func (s *stage) sentTo() float64 { return testutil.ToFloat64(s.sent.WithLabelValues("a")) }
 
