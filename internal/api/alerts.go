@@ -27,7 +27,7 @@ func (s *Server) alerts(api huma.API) {
 		Summary: "List the open alerts", Tags: []string{"orders"},
 		Description: "Orders in state Error that wait for an operator, newest alert first. A page may have fewer than limit though more follow: next says so. With Accept: text/event-stream it is followed what changes.",
 		Responses:   streamed[AlertPage](api),
-		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		Errors:      []int{http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.listAlerts)
 }
 

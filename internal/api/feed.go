@@ -381,19 +381,20 @@ func (s *Server) followList(ctx context.Context, last, kind string, selects func
 	if err != nil {
 		return nil, err
 	}
-	if err := s.followerComes(); err != nil {
+	leave, err := s.followers.come(askingOf(ctx))
+	if err != nil {
 		done()
 		return nil, err
 	}
 	f := &followingList{following: following{Server: s, instance: i}, kind: kind, encode: encode, listener: &listener{selects: selects, wake: make(chan struct{}, 1)}}
 	if f.feed, err = s.listen(f.listener, last); err != nil {
-		<-s.followers
+		leave()
 		done()
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer done()
-		defer func() { <-s.followers }()
+		defer leave()
 		defer f.feed.leave(f.listener)
 		_, w := humago.Unwrap(c)
 		f.out, f.control = w, http.NewResponseController(w)

@@ -117,14 +117,12 @@ func TestWhoFollowsLists(t *testing.T) {
 	if e := masked.until("order", "o-1", projections.Error); strings.Contains(e.data, "canary") || !strings.Contains(e.data, `"masked":true`) {
 		t.Errorf("%+v", e)
 	}
-	for range maxFollowers - len(s.server.followers) {
-		s.server.followers <- struct{}{}
-	}
+	s.server.fill(t)
 	if status, header, answer := s.ask(request{path: "/api/v1/orders", header: http.Header{"Accept": {eventStream}}}); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
 		t.Errorf("one more: %d %s", status, answer)
 	}
 	whole.end()
-	s.until(func() bool { return len(s.server.followers) < maxFollowers })
+	s.until(func() bool { return s.server.followers.count() < maxFollowers })
 	s.server.Detach(errors.New("over"))
 	if rest := none.all(); len(rest) > 0 {
 		t.Errorf("who may see no order of the workflow is told of %v", rest)

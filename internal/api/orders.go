@@ -107,7 +107,7 @@ func (s *Server) orders(api huma.API) {
 		Summary: "List orders", Tags: []string{"orders"},
 		Description: "Partition by partition, in each by state and workflow, newest first; with where by workflow. A page ends once it has cost enough, so it may have fewer orders than limit, or none, though more follow: next says so. With Accept: text/event-stream it is followed what changes under the filter.",
 		Responses:   streamed[OrderPage](api),
-		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		Errors:      []int{http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.listOrders)
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}",

@@ -17,6 +17,7 @@ const (
 	wouldBeRejected problemType = "would-be-rejected"
 	laneBehind      problemType = "lane-behind"
 	tooManyLogIns   problemType = "too-many-log-ins"
+	tooManyStreams  problemType = "too-many-streams"
 	notReady        problemType = "not-ready"
 	tooBusy         problemType = "busy"
 	outcomeUnknown  problemType = "outcome-unknown"
@@ -49,6 +50,7 @@ var problemTypes = []struct {
 	{wouldBeRejected, http.StatusUnprocessableEntity, "The order would be Rejected: its workflow is not registered, or takes no such input"},
 	{laneBehind, http.StatusTooManyRequests, "What was submitted before waits for too long; come again"},
 	{tooManyLogIns, http.StatusTooManyRequests, "Too many log-ins of the address failed"},
+	{tooManyStreams, http.StatusTooManyRequests, "Who asks follows as many orders and lists as one caller may"},
 	{"broken", http.StatusInternalServerError, "A fault of the instance, which its log has"},
 	{"unavailable", http.StatusServiceUnavailable, "It cannot be done now; the detail says why"},
 	{notReady, http.StatusServiceUnavailable, "The instance starts, stops, or has not read so far: come again in a moment, or ask another"},

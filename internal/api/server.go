@@ -47,8 +47,7 @@ type Server struct {
 	// bulkReads has how each command is read that a bulk act can have many orders do.
 	bulkReads map[string]func(body []byte) (events.Command, []error)
 	schemas   huma.Registry // of bodies and answers
-	// followers has one for each who follows an order.
-	followers chan struct{}
+	followers followers
 	patience  time.Duration // with who reads a stream
 	feedMu    sync.Mutex
 	feed      *listFeed // nil while nobody follows a list
@@ -96,7 +95,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), followers: make(chan struct{}, maxFollowers), patience: followPatience, shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -25,7 +26,9 @@ const (
 	// maxFollowers is how many callers may follow orders at a time, and followPage how many events are held in memory of
 	// each at most, beside what ends a page of a history.
 	maxFollowers = 128
-	followPage   = 100
+	// maxOfOne is how many of those one caller may have, or, where nobody is asked for a name, one address.
+	maxOfOne   = 32
+	followPage = 100
 	// followFor ends a stream: who resumes it is asked anew who it is.
 	followFor = 5 * time.Minute
 	// keepAlive is how long a stream may say nothing, and followPatience how long its reader may take nothing.
@@ -41,12 +44,12 @@ func (s *Server) follow(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "follow-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}/events",
 		Summary: "Follow the journal events of an order", Tags: []string{"orders"},
-		Description: fmt.Sprintf("Server-sent events: each is an event of the journal, as in the history, with its number as id; those that there are, and then those that come. The stream ends behind the last event of an order that has ended, and 204 says that there is nothing behind Last-Event-ID. It also ends after %s, when its reader takes nothing for %s, and when the instance stops: resume it with Last-Event-ID. An event of the type problem says what else ended it, as a problem document. Lines that begin with a colon say nothing. 503 says that %d are followed, which is the most at a time.", followFor, followPatience, maxFollowers),
+		Description: fmt.Sprintf("Server-sent events: each is an event of the journal, as in the history, with its number as id; those that there are, and then those that come. The stream ends behind the last event of an order that has ended, and 204 says that there is nothing behind Last-Event-ID. It also ends after %s, when its reader takes nothing for %s, and when the instance stops: resume it with Last-Event-ID. An event of the type problem says what else ended it, as a problem document. Lines that begin with a colon say nothing. 503 says that %d are followed, which is the most at a time, and 429 that %d are by one caller.", followFor, followPatience, maxFollowers, maxOfOne),
 		Responses: map[string]*huma.Response{
 			"200": {Description: "The events", Content: map[string]*huma.MediaType{eventStream: sentEvents()}},
 			"204": {Description: "The order has ended, and has no event behind Last-Event-ID"},
 		},
-		Errors: []int{http.StatusNotFound, http.StatusGone, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		Errors: []int{http.StatusNotFound, http.StatusGone, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.followOrder)
 }
 
@@ -74,13 +77,14 @@ func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.Stre
 	if err != nil {
 		return nil, s.orderError(in.ID, "read order", err)
 	}
-	if err := s.followerComes(); err != nil {
+	leave, err := s.followers.come(askingOf(ctx))
+	if err != nil {
 		return nil, err
 	}
 	f := &following{Server: s, instance: i, id: in.ID, after: in.After, masked: workflow != "" && !callerOf(ctx).May(identity.PayloadReader, workflow)}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer done()
-		defer func() { <-s.followers }()
+		defer leave()
 		if o.State.Final() && in.After >= o.Seq {
 			c.SetStatus(http.StatusNoContent)
 			return
@@ -94,14 +98,46 @@ func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.Stre
 	}}, nil
 }
 
-// followerComes takes the place of one who follows. Who gets it receives from s.followers in the end.
-func (s *Server) followerComes() error {
-	select {
-	case s.followers <- struct{}{}:
-		return nil
-	default:
-		return typed(tooBusy, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d callers follow orders, which is the most at a time; try again later, or ask now and then", maxFollowers))))
+// followers are those who follow orders and lists.
+type followers struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int // by who they are
+}
+
+// come takes the place of one who follows, until leave is called.
+func (f *followers) come(a *asking) (leave func(), _ error) {
+	who := a.address
+	if c := a.caller; c.Method != "" {
+		who = fmt.Sprintf("%q %q %q", c.Method, c.Issuer, c.Subject)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.of[who] >= maxOfOne:
+		return nil, typed(tooManyStreams, retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("you follow %d orders or lists, which is the most for one caller; end one, or ask now and then", maxOfOne))))
+	case f.all >= maxFollowers:
+		return nil, typed(tooBusy, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d orders or lists are followed, which is the most at a time; try again later, or ask now and then", maxFollowers))))
+	case f.of == nil:
+		f.of = make(map[string]int)
+	}
+	f.all++
+	f.of[who]++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.all--
+		if f.of[who]--; f.of[who] == 0 {
+			delete(f.of, who)
+		}
+	}, nil
+}
+
+// count says how many there are.
+func (f *followers) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all
 }
 
 // following is a stream of an order's events.

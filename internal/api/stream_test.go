@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -198,14 +201,12 @@ func TestFollowers(t *testing.T) {
 		t.Errorf("one that is hidden: %d %s", status, answer)
 	}
 
-	for range maxFollowers - len(s.server.followers) {
-		s.server.followers <- struct{}{}
-	}
+	s.server.fill(t)
 	if status, header, answer := s.ask(request{path: "/api/v1/orders/o-1/events"}); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
 		t.Errorf("one more: %d %s", status, answer)
 	}
 	masked.end()
-	s.until(func() bool { return len(s.server.followers) < maxFollowers })
+	s.until(func() bool { return s.server.followers.count() < maxFollowers })
 
 	server := New(Config{Requests: 1, Access: s.server.access})
 	i, _, done, err := s.server.use(t.Context())
@@ -228,8 +229,52 @@ func TestFollowers(t *testing.T) {
 	})
 	server.Detach(errors.New("over"))
 	follower.all()
-	if n := len(server.followers); n != 0 {
+	if n := server.followers.count(); n != 0 {
 		t.Errorf("%d follow an instance that is gone", n)
+	}
+}
+
+// fill has others follow as many as may.
+func (s *Server) fill(t *testing.T) {
+	t.Helper()
+	for n := 0; s.followers.count() < maxFollowers; n++ {
+		if _, err := s.followers.come(&asking{caller: identity.Anybody, address: fmt.Sprint("other ", n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// No caller takes the streams of all, from wherever it asks; and where nobody is asked for a name, no address.
+func TestStreamsOfOneCaller(t *testing.T) {
+	var f followers
+	ann, bob := &identity.Caller{Subject: "ann", Method: "key"}, &identity.Caller{Subject: "ann", Method: "oidc", Issuer: "https://issuer.example"}
+	var leave func()
+	for n := range maxOfOne {
+		var err error
+		if leave, err = f.come(&asking{caller: ann, address: fmt.Sprint("10.0.0.", n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tooMany := func(a *asking) bool {
+		_, err := f.come(a)
+		return errors.As(err, new(huma.StatusError)) && strings.Contains(err.Error(), "you follow 32 orders or lists, which is the most for one caller")
+	}
+	if !tooMany(&asking{caller: ann, address: "10.0.1.1"}) {
+		t.Error("a caller follows more than may be")
+	}
+	for n := range maxOfOne {
+		for _, a := range []*asking{{caller: bob, address: "10.0.0.1"}, {caller: identity.Anybody, address: "10.0.0.1"}} {
+			if _, err := f.come(a); err != nil {
+				t.Errorf("%d of others: %v", n, err)
+			}
+		}
+	}
+	if !tooMany(&asking{caller: identity.Anybody, address: "10.0.0.1"}) {
+		t.Error("an address follows more than may be")
+	}
+	leave()
+	if _, err := f.come(&asking{caller: ann}); err != nil || f.count() != 3*maxOfOne {
+		t.Errorf("once one has left: %v, %d", err, f.count())
 	}
 }
 
@@ -269,7 +314,7 @@ func TestAReaderThatTakesNothing(t *testing.T) {
 		if line, err := bufio.NewReaderSize(c, 16).ReadString('\n'); err != nil || !strings.Contains(line, "200 OK") {
 			t.Fatalf("%q, %v", line, err)
 		}
-		for n := 0; len(server.followers) > 0; n++ {
+		for n := 0; server.followers.count() > 0; n++ {
 			id := fmt.Sprint(len(path), "-", n)
 			if _, err := s.client.Submit(t.Context(), &Submission{ID: id, Workflow: "listens", Labels: map[string]string{"pad": strings.Repeat("x", 200)}}); err != nil {
 				t.Fatal(err)

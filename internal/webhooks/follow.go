@@ -297,8 +297,9 @@ func (f *follower) one(ctx context.Context, r *kgo.Record) error {
 		f.look(ctx)
 		f.warn("the receiver does not take an alert; trying again", "id", m.Data.ID, "order", a.Order, "attempt", attempt, "in", pause.Round(time.Millisecond), "error", err)
 		refused, answered := errors.AsType[*refusal](err)
+		wants := answered && refused.after > 0 // to be left alone for so long
 		resume = f.meanwhile(told, func() bool {
-			return !f.ours(r.Partition) || !(answered && refused.after > 0) && !slices.Equal(f.instance.Served(), f.served)
+			return !f.ours(r.Partition) || !wants && !slices.Equal(f.instance.Served(), f.served)
 		}, leave)
 	}, func(err error) bool { return errors.Is(err, errMoved) || givenUp(err) }).WithContext(told).Run(func() error {
 		resume()
