@@ -118,6 +118,7 @@ func (i *Instance) DeadLetters(ctx context.Context, filter *LetterFilter, after 
 	if err != nil {
 		return LetterPage{}, err
 	}
+	i.discards.trim(starts)
 	s := &letterSearch{reader: reader, filter: filter, discards: &i.discards, bounds: i.letterBounds, began: time.Now()}
 	for p, end := range ends {
 		if after != nil {
@@ -262,7 +263,7 @@ func (s *letterSearch) read(ctx context.Context, t *letterTail) error {
 			old++
 		}
 		if letter, is := marked(r); is {
-			s.discards.note(t.partition, letter)
+			s.discards.note(t.partition, letter, r.Offset)
 		} else if d := LetterOf(r); s.filter.selects(&d) {
 			t.found = append(t.found, d)
 		}
@@ -270,7 +271,10 @@ func (s *letterSearch) read(ctx context.Context, t *letterTail) error {
 		return err
 	}
 	s.discards.read(t.partition, from, t.before)
-	t.found = slices.DeleteFunc(t.found, func(d DeadLetter) bool { return s.discards.has(t.partition, d.Offset) })
+	t.found = slices.DeleteFunc(t.found, func(d DeadLetter) bool { 
+		_, discarded := s.discards.mark(t.partition, d.Offset)
+		return discarded
+	})
 	s.records += int(t.before - from)
 	s.bytes += bytes
 	s.moved = s.moved || len(t.found) == 0

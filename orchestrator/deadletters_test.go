@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -444,7 +445,7 @@ func TestDeadLettersAreDiscarded(t *testing.T) {
 		}
 		discard := func(n int) {
 			d := all.Letters[n]
-			must(t, l.instance.Discard(t.Context(), d.Partition, d.Offset, "ana", "sent anew"))
+			must(t, l.instance.Discard(t.Context(), d.Partition, d.Offset, "ana", fmt.Sprint("sent anew ", n)))
 			want = slices.DeleteFunc(want, func(key string) bool { return key == string(d.Key) })
 		}
 		another := func() *Instance {
@@ -457,6 +458,25 @@ func TestDeadLettersAreDiscarded(t *testing.T) {
 			discard(n)
 		}
 		first, fresh := l.instance, another()
+		// What is discarded is not discarded again, by any instance, and says who did it first.
+		_, before, err := first.letterOffsets(t.Context())
+		must(t, err)
+		for _, i := range []*Instance{first, another()} {
+			for n, says := range map[int]string{5: "sent anew 5", 20: "sent anew 20", 4: ""} {
+				d := all.Letters[n]
+				m, known, err := i.Discarded(t.Context(), d.Partition, d.Offset)
+				must(t, err)
+				if !known || (m != nil) != (says != "") || m != nil && (m.By != "ana" || m.Note != says || m.At.IsZero()) {
+					t.Errorf("letter %d was discarded: %+v, %v", n, m, known)
+				}
+				if m != nil {
+					must(t, i.Discard(t.Context(), d.Partition, d.Offset, "bob", "too late"))
+				}
+			}
+		}
+		if _, after, err := first.letterOffsets(t.Context()); err != nil || !maps.Equal(before, after) {
+			t.Errorf("marks were written again: %v, and %v before, %v", after, before, err)
+		}
 		for _, i := range []*Instance{first, fresh} {
 			for _, limit := range []int{1, 3, 100} {
 				l.instance = i
@@ -483,6 +503,12 @@ func TestDeadLettersAreDiscarded(t *testing.T) {
 		if !slices.Equal(rest, want[10:]) {
 			t.Errorf("the rest is %q and not %q", rest, want[10:])
 		}
+		l.instance = another()
+		l.instance.letterBounds.records = 0
+		oldest := all.Letters[29]
+		if m, known, err := l.instance.Discarded(t.Context(), oldest.Partition, oldest.Offset); err != nil || known || m != nil {
+			t.Errorf("what was not read is known: %+v, %v, %v", m, known, err)
+		}
 		d := all.Letters[5]
 		if r, err := first.DeadLetter(t.Context(), d.Partition, d.Offset); err != nil || string(r.Key) != string(d.Key) {
 			t.Errorf("it is gone: %v, %v", r, err)
@@ -504,6 +530,30 @@ func TestDeadLettersAreDiscarded(t *testing.T) {
 			t.Errorf("marks are letters: %d are none", marks)
 		}
 	})
+}
+
+// Of letters that are not on the topic any more nothing is remembered, and of a mark that marks nothing, or marks again.
+func TestMarksOfWhatIsGone(t *testing.T) {
+	var d discards
+	for letter := range int64(100) {
+		d.note(3, letter, 1000-letter)
+	}
+	d.note(3, 70, 500)
+	d.note(3, 71, 2000)
+	d.note(3, -1, 2001)
+	d.trim(LetterPlace{3: 60, 4: 7})
+	d.note(3, 59, 2002)
+	if n := len(d.at(3).letters); n != 40 {
+		t.Errorf("%d are remembered", n)
+	}
+	for letter, want := range map[int64]int64{60: 940, 70: 500, 71: 929} {
+		if at, is := d.mark(3, letter); !is || at != want {
+			t.Errorf("the mark of %d is at %d, %v", letter, at, is)
+		}
+	}
+	if _, is := d.mark(3, 59); is {
+		t.Error("what is gone is remembered")
+	}
 }
 
 // What is read of marks is one part of a partition, which grows where what is missing was read.

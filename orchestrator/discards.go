@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
@@ -27,7 +29,8 @@ type Mark struct {
 }
 
 // discards are the marks that this instance has read, which are all of a part of each partition: a mark stands behind what it is
-// about, so who lists what is before some offset must have read all behind that.
+// about, so who lists what is before some offset must have read all behind that. They take some 40 bytes for each letter that was
+// discarded and is still on the topic.
 type discards struct {
 	mu sync.Mutex
 	of map[int32]*marks
@@ -36,7 +39,8 @@ type discards struct {
 // marks are those of a partition that stand from an offset to before another.
 type marks struct {
 	from, to int64
-	letters  map[int64]struct{} // that were discarded
+	start    int64           // where the partition began when that was looked up last
+	letters  map[int64]int64 // that were discarded, and where the first mark of each is
 }
 
 // marked is the offset that a record discards, and false if it is a letter. Letters keep headers of those who sent
@@ -53,19 +57,34 @@ func marked(r *kgo.Record) (offset int64, is bool) {
 	return offset, true
 }
 
-// note takes a mark.
-func (d *discards) note(partition int32, letter int64) {
+// note takes a mark, which is at an offset.
+func (d *discards) note(partition int32, letter, at int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.at(partition).letters[letter] = struct{}{}
+	m := d.at(partition)
+	if first, before := m.letters[letter]; letter >= m.start && (!before || at < first) {
+		m.letters[letter] = at
+	}
 }
 
-// has says whether a letter was discarded, as far as marks were read.
-func (d *discards) has(partition int32, letter int64) bool {
+// mark is where the mark of a letter is, and whether it has one, as far as marks were read.
+func (d *discards) mark(partition int32, letter int64) (at int64, discarded bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, discarded := d.at(partition).letters[letter]
-	return discarded
+	at, discarded = d.at(partition).letters[letter]
+	return at, discarded
+}
+
+// trim forgets the marks of letters that are not on the topic any more.
+func (d *discards) trim(starts LetterPlace) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p, start := range starts {
+		if m := d.at(p); start > m.start {
+			m.start = start
+			maps.DeleteFunc(m.letters, func(letter, _ int64) bool { return letter < start })
+		}
+	}
 }
 
 // at is what is known of a partition. d.mu is held.
@@ -74,7 +93,7 @@ func (d *discards) at(partition int32) *marks {
 		d.of = make(map[int32]*marks)
 	}
 	if d.of[partition] == nil {
-		d.of[partition] = &marks{from: -1, to: -1, letters: make(map[int64]struct{})}
+		d.of[partition] = &marks{from: -1, to: -1, letters: make(map[int64]int64)}
 	}
 	return d.of[partition]
 }
@@ -122,7 +141,7 @@ func (s *letterSearch) known(ctx context.Context, p int32, before, end int64) (b
 		if err := s.reader.read(ctx, p, from, to, func(r *kgo.Record) {
 			s.bytes += events.Size(r)
 			if letter, is := marked(r); is {
-				s.discards.note(p, letter)
+				s.discards.note(p, letter, r.Offset)
 			}
 		}); err != nil {
 			return false, err
@@ -132,11 +151,46 @@ func (s *letterSearch) known(ctx context.Context, p int32, before, end int64) (b
 	}
 }
 
+// Discarded is the mark of a dead letter, nil if it has none. It reports false where more is to be read for that than may be at
+// a time: asked again it goes on.
+func (i *Instance) Discarded(ctx context.Context, p int32, offset int64) (m *Mark, known bool, err error) {
+	reader, err := i.readLetters(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer reader.end()
+	starts, ends, err := i.letterOffsets(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	i.discards.trim(starts)
+	s := &letterSearch{reader: reader, discards: &i.discards, bounds: i.letterBounds, began: time.Now(), widest: widestWindow}
+	known, err = s.known(ctx, p, min(offset+1, ends[p]), ends[p])
+	if err != nil {
+		return nil, false, err
+	}
+	at, discarded := i.discards.mark(p, offset)
+	if !discarded {
+		return nil, known, nil
+	}
+	err = reader.read(ctx, p, at, at+1, func(r *kgo.Record) {
+		m = new(Mark)
+		if err := json.Unmarshal(r.Value, m); err != nil { // somebody else wrote it
+			*m = Mark{At: r.Timestamp}
+		}
+		m.By, m.Note = decide.Cut(m.By, maxLetterText), decide.Cut(m.Note, maxLetterText)
+	})
+	return m, err == nil, err
+}
+
 // Discard has a dead letter not be listed any more, by any instance that knows such marks. It can be read, and put back, all the
-// same. Doing it again changes nothing. It fails with [ErrNoLetter]; with the context's error alone it may be done.
+// same. Doing it again changes nothing; where it is not known that it was done, another mark is written, which says nothing. It fails with [ErrNoLetter]; with the context's error alone it may be done.
 func (i *Instance) Discard(ctx context.Context, p int32, offset int64, by, note string) error {
 	letter, err := i.DeadLetter(ctx, p, offset)
 	if err != nil {
+		return err
+	}
+	if before, _, err := i.Discarded(ctx, p, offset); err != nil || before != nil {
 		return err
 	}
 	value, err := json.Marshal(&Mark{by, note, now().UTC().Truncate(time.Millisecond)})

@@ -115,7 +115,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.Admin, huma.Operation{
 		OperationID: "discard-dead-letter", Method: http.MethodPost, Path: letterPath + "/discard",
 		Summary: "Have an input that was put aside not be listed any more", Tags: []string{"dead letters"},
-		Description: "It can still be got by its name, and put back: a mark on the topic, which Kafka's own tools show, says that it was dealt with, by whom and why. Doing it again adds a mark, and changes nothing else. After 503 it may be done, or be within half a minute.",
+		Description: "It can still be got by its name, and put back: a mark on the topic, which Kafka's own tools show, says that it was dealt with, by whom and why. Doing it again changes nothing: who did it first stays. After 503 it may be done, or be within half a minute.",
 		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusNoContent,
 		Errors: []int{http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.discardDeadLetter)
