@@ -94,18 +94,24 @@ func newLettersShow() *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&alone, "value", false, "print its value alone, byte for byte; on a terminal only what is text")
 	onlyByFlag(flags, "value")
+	decode := addDecode(flags)
 	server := addServer(flags)
 	out := addOutput(flags, "$: partition/offset")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if alone && bool(*decode) {
+			return usageError{errors.New("--value prints what was put aside, to be corrected and put back, and --decode what it means; use one of the two")}
+		}
 		partition, offset, err := readLetterName(args[0])
 		if err != nil {
 			return usageError{err}
 		}
 		return server.talk(func(client *api.Client) error {
+			client = decode.asks(client)
 			d, err := known(cmd.Context(), func() (*api.WholeDeadLetter, error) { return client.DeadLetter(cmd.Context(), partition, offset) })
 			if err != nil {
 				return err
 			}
+			tellUndecoded(cmd, d.Undecoded)
 			if alone {
 				value := plainBytes(d.Value)
 				if isTerminal(cmd.OutOrStdout()) && !printable(value) {
@@ -124,6 +130,9 @@ func newLettersShow() *cobra.Command {
 					row("Header", h.Key+": "+bytesText(h.Value))
 				}
 				row("Value", bytesText(d.Value))
+				if d.Decoded != nil {
+					row("Decoded", string(d.Decoded))
+				}
 			})
 		})
 	}

@@ -24,6 +24,7 @@ happens, until the order has ended; as JSON it is then one event a line.`,
 	cmd.Flags().BoolVarP(&on, "follow", "f", false, "go on with what happens, until the order has ended")
 	onlyByFlag(cmd.Flags(), "follow")
 	when.add(cmd.Flags(), "what happened")
+	decode := addDecode(cmd.Flags())
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -34,6 +35,7 @@ happens, until the order has ended; as JSON it is then one event a line.`,
 			return usageError{errors.New("--since and --until go with no --follow, which prints all that happened and happens")}
 		}
 		return server.talk(func(client *api.Client) error {
+			client = decode.asks(client)
 			if on {
 				return followHistory(cmd, client, out, args[0])
 			}
@@ -42,6 +44,7 @@ happens, until the order has ended; as JSON it is then one event a line.`,
 				return err
 			}
 			tellMasked(cmd, history)
+			tellUndecoded(cmd, history.Undecoded)
 			if when.given() {
 				all := history.Events
 				history.Events = all[:0]
@@ -85,7 +88,7 @@ func tellMasked(cmd *cobra.Command, history *api.History) {
 // followHistory prints what happened, and goes on with what happens until the order has ended, or
 // somebody stops it. A server that restarts is asked again.
 func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
-	line, seen, columns, ended := newTimeline(out.zone()), uint64(0), new(widths), false
+	line, seen, columns, ended, told := newTimeline(out.zone()), uint64(0), new(widths), false, ""
 	return poll(cmd.Context(), tellAway(cmd), func(err error) error { return mayCome(cmd, id, err) }, func() (bool, error) {
 		history, decoded, err := historyAfter(cmd, client, id, seen)
 		if err != nil {
@@ -93,6 +96,10 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 		}
 		if seen == 0 {
 			tellMasked(cmd, history)
+		}
+		if history.Undecoded != told {
+			told = history.Undecoded
+			tellUndecoded(cmd, told)
 		}
 		if n := len(decoded); n > 0 {
 			seen = decoded[n-1].Seq

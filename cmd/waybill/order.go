@@ -30,6 +30,7 @@ func newOrderGet() *cobra.Command {
 	on := addWatch(cmd.Flags(), "until the order has ended")
 	cmd.Flags().Uint64Var(&asOf, "as-of", 0, "as it was after its event of this number, the SEQ of waybill order history")
 	onlyByFlag(cmd.Flags(), "as-of")
+	decode := addDecode(cmd.Flags())
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags(), "$.orderId")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -41,6 +42,7 @@ func newOrderGet() *cobra.Command {
 			return usageError{errors.New("--as-of 0: events are counted from 1")}
 		}
 		return server.talk(func(client *api.Client) error {
+			client = decode.asks(client)
 			if *on {
 				return watchOrder(cmd, client, out, args[0])
 			}
@@ -56,6 +58,7 @@ func newOrderGet() *cobra.Command {
 			if past {
 				fmt.Fprintf(cmd.ErrOrStderr(), "This is how the order was after event %d.\n", asOf)
 			}
+			tellUndecoded(cmd, o.Undecoded)
 			return printOrder(cmd, out, o)
 		})
 	}
@@ -64,11 +67,15 @@ func newOrderGet() *cobra.Command {
 
 // watchOrder shows an order whenever it changes, until it has ended.
 func watchOrder(cmd *cobra.Command, client *api.Client, out *output, id string) error {
-	v, before := newView(cmd, out), []byte(nil)
+	v, before, told := newView(cmd, out), []byte(nil), ""
 	return poll(cmd.Context(), tellAway(cmd), ends, func() (bool, error) {
 		o, err := client.Order(cmd.Context(), id)
 		if err != nil {
 			return false, err
+		}
+		if o.Undecoded != told {
+			told = o.Undecoded
+			tellUndecoded(cmd, told)
 		}
 		text, err := encodeJSON(o)
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/internal/identity"
 )
@@ -48,6 +49,7 @@ type httpFlags struct {
 	open     bool
 	base     string
 	external string
+	codec    string
 	admin    string
 	tls      tlsFlags
 	bulk     string // no flag: where records of bulk acts are
@@ -60,6 +62,7 @@ func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 	flags.BoolVar(&f.open, "http-open", false, "whoever reaches the HTTP server may all, also from other machines")
 	flags.StringVar(&f.base, "http-base", "", "path under which a proxy has the HTTP server, such as /waybill")
 	flags.StringVar(&f.external, "http-url", "", "address under which people's browsers reach the HTTP server, such as https://waybill.example: for links to the console, and where an issuer leads people back who log in")
+	flags.StringVar(&f.codec, "codec", "", "address of a codec of yours, such as https://codec.example/decode, which decodes payloads that are shown to who may read them: see docs/codec.md")
 	flags.StringVar(&f.admin, "admin-addr", "", "another address, at which probes and metrics are answered, and no more at --http-addr, and dumps of projections for admins that --access names; without TLS")
 	f.tls.add(flags)
 	flags.IntVar(&f.requests, "http-requests", 128, "how many HTTP requests are answered at a time; 0 means any number")
@@ -140,7 +143,12 @@ func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *p
 		AdminApart: flags.admin != "", Bulk: flags.bulk, Logger: log,
 	}
 	config.Console = func(server http.Handler) http.Handler {
-		return console.New(server, console.Config{Base: flags.base, External: flags.external, Access: config.Access, Version: programVersion().Version, Logger: log})
+		return console.New(server, console.Config{Base: flags.base, External: flags.external, Decodes: config.Codec != nil, Access: config.Access, Version: programVersion().Version, Logger: log})
+	}
+	if flags.codec != "" {
+		if config.Codec, err = codec.New(flags.codec); err != nil {
+			return nil, usageError{fmt.Errorf("--codec: %w", err)}
+		}
 	}
 	if flags.access != "" {
 		if config.Access, err = identity.Open(flags.access, log); err != nil {

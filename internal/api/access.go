@@ -63,6 +63,8 @@ type asking struct {
 	address string
 	target  string // what is acted on, where the path does not say it
 	made    string // the order that is submitted
+	token   string // of an issuer, with which it came; empty for none
+	decode  bool   // payloads are asked for decoded
 }
 
 type askingKey struct{}
@@ -80,7 +82,7 @@ func callerOf(ctx context.Context) *identity.Caller { return askingOf(ctx).calle
 // as answers a request as one of a caller.
 func as(c *identity.Caller, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askingKey{}, &asking{caller: c, address: identity.Address(r)})))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askingKey{}, &asking{caller: c, address: identity.Address(r), token: identity.Token(r)})))
 	})
 }
 

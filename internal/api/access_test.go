@@ -395,11 +395,11 @@ steps:
 `
 
 // known is a stage on which callers are asked who they are.
-func known(t *testing.T, log *slog.Logger, may map[string]string) (s *stage, keys map[string]string) {
+func known(t *testing.T, log *slog.Logger, may map[string]string, change ...func(*Config)) (s *stage, keys map[string]string) {
 	t.Helper()
 	var access *identity.Access
 	access, keys = callers(t, log, may)
-	s = newStage(t, func(cfg *Config) { cfg.Access, cfg.Logger = access, log })
+	s = newStage(t, append(change, func(cfg *Config) { cfg.Access, cfg.Logger = access, log })...)
 	s.token = keys["root"]
 	client, err := NewClient(s.url, WithToken(s.token))
 	if err != nil {

@@ -19,6 +19,7 @@ type AlertPage struct {
 	Alerts []Alert `json:"alerts" nullable:"false"`
 	LeftOut
 	Next string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+	NotDecoded
 }
 
 func (s *Server) alerts(api huma.API) {
@@ -35,6 +36,7 @@ type alertsInput struct {
 	FollowInput
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After string `query:"after" doc:"The next of the page before"`
+	DecodeInput
 }
 
 func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body AlertPage }, error) {

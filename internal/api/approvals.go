@@ -35,6 +35,7 @@ type ApprovalPage struct {
 	Approvals []Approval `json:"approvals" nullable:"false"`
 	LeftOut
 	Next string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+	NotDecoded
 }
 
 func (s *Server) approvals(api huma.API) {
@@ -51,6 +52,7 @@ type approvalsInput struct {
 	Overdue bool   `query:"overdue" doc:"Only what is due"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After   string `query:"after" doc:"The next of the page before"`
+	DecodeInput
 }
 
 // How many bytes are shown on one page, and how many orders are looked at for it, roughly.

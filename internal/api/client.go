@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -27,10 +28,11 @@ import (
 
 // Client talks to a running instance. What the server refuses is a [*Problem].
 type Client struct {
-	base  string
-	shown string // the same for people: without what it says of who asks
-	token string
-	http  *http.Client
+	base    string
+	shown   string // the same for people: without what it says of who asks
+	token   string
+	decodes bool // see [Client.Decoding]
+	http    *http.Client
 }
 
 // Option says how a [Client] asks.
@@ -80,6 +82,23 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 		set(c)
 	}
 	return c, nil
+}
+
+// Decoding is the same client, which asks for payloads as the server's codec decodes them, where the server has that for what is read. What it returns is to be
+// shown, and nothing else: it says in Undecoded why payloads are as they are stored.
+func (c *Client) Decoding() *Client {
+	own := *c
+	own.decodes = true
+	return &own
+}
+
+// decoded is a query of what may be decoded.
+func (c *Client) decoded(query map[string]string) url.Values {
+	all := values(query)
+	if c.decodes {
+		all.Set("decode", "true")
+	}
+	return all
 }
 
 // connections is how many connections are kept: as many as are used at once when
@@ -150,7 +169,7 @@ func (c *Client) Order(ctx context.Context, id string) (*Order, error) {
 		return nil, err
 	}
 	var o Order
-	return &o, c.call(ctx, http.MethodGet, path, nil, nil, &o)
+	return &o, c.call(ctx, http.MethodGet, path, c.decoded(nil), nil, &o)
 }
 
 // OrderAsOf returns the state record of an order as it was after its event of a number.
@@ -160,7 +179,7 @@ func (c *Client) OrderAsOf(ctx context.Context, id string, seq uint64) (*Order, 
 		return nil, err
 	}
 	var o Order
-	return &o, c.call(ctx, http.MethodGet, path+"/history/"+strconv.FormatUint(seq, 10), nil, nil, &o)
+	return &o, c.call(ctx, http.MethodGet, path+"/history/"+strconv.FormatUint(seq, 10), c.decoded(nil), nil, &o)
 }
 
 // History returns all journal events of an order, each as it stands in the
@@ -178,6 +197,7 @@ func (c *Client) HistoryAfter(ctx context.Context, id string, seq uint64) (*Hist
 			return nil, err
 		}
 		all.Events, all.Masked = append(all.Events, page.Events...), all.Masked || page.Masked
+		all.Undecoded = cmp.Or(all.Undecoded, page.Undecoded)
 		if after = page.Next; after == "" {
 			return all, nil
 		}
@@ -196,7 +216,7 @@ func (c *Client) HistoryPage(ctx context.Context, id, after string, limit int) (
 		query["limit"] = strconv.Itoa(limit)
 	}
 	page := new(History)
-	return page, c.call(ctx, http.MethodGet, path+"/history", values(query), nil, page)
+	return page, c.call(ctx, http.MethodGet, path+"/history", c.decoded(query), nil, page)
 }
 
 func orderPath(id string) (string, error) {
@@ -317,13 +337,13 @@ func bulkPath(id string) string { return "/api/v1/bulk/" + PathEscape(id) }
 // Schedules returns a page of the schedules.
 func (c *Client) Schedules(ctx context.Context, limit int, after string) (*SchedulePage, error) {
 	var page SchedulePage
-	return &page, c.call(ctx, http.MethodGet, "/api/v1/schedules", values(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/schedules", c.decoded(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
 }
 
 // Schedule returns a schedule, and how it stands.
 func (c *Client) Schedule(ctx context.Context, name string) (*Schedule, error) {
 	s := new(Schedule)
-	return s, c.call(ctx, http.MethodGet, schedulePath(name), nil, nil, s)
+	return s, c.call(ctx, http.MethodGet, schedulePath(name), c.decoded(nil), nil, s)
 }
 
 // Preview returns the next ticks of a schedule behind a time; a zero time is now.
@@ -436,7 +456,7 @@ func (c *Client) SignalKey(ctx context.Context, signal *KeySignal) (*Heard, erro
 // Alerts returns a page of the open alerts.
 func (c *Client) Alerts(ctx context.Context, limit int, after string) (*AlertPage, error) {
 	var page AlertPage
-	return &page, c.call(ctx, http.MethodGet, "/api/v1/alerts", values(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/alerts", c.decoded(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
 }
 
 // Approvals returns a page of what waits for people to decide; with mine what the caller may, with overdue
@@ -450,7 +470,7 @@ func (c *Client) Approvals(ctx context.Context, mine, overdue bool, limit int, a
 		query["overdue"] = "true"
 	}
 	var page ApprovalPage
-	return &page, c.call(ctx, http.MethodGet, "/api/v1/approvals", values(query), nil, &page)
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/approvals", c.decoded(query), nil, &page)
 }
 
 // LetterFilter selects dead letters; what is empty selects all.
@@ -474,7 +494,7 @@ func (c *Client) DeadLetters(ctx context.Context, f LetterFilter, limit int, aft
 // DeadLetter returns all of an input that was put aside.
 func (c *Client) DeadLetter(ctx context.Context, partition int32, offset int64) (*WholeDeadLetter, error) {
 	d := new(WholeDeadLetter)
-	return d, c.call(ctx, http.MethodGet, fmt.Sprintf("/api/v1/dead-letters/%d/%d", partition, offset), nil, nil, d)
+	return d, c.call(ctx, http.MethodGet, fmt.Sprintf("/api/v1/dead-letters/%d/%d", partition, offset), c.decoded(nil), nil, d)
 }
 
 // Replay puts an input that was put aside back on its topic, with another value unless that is nil.

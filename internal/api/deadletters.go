@@ -60,8 +60,10 @@ type DeadLetter struct {
 // WholeDeadLetter is all of a dead letter.
 type WholeDeadLetter struct {
 	DeadLetter
-	Headers []LetterHeader `json:"headers" nullable:"false" doc:"With those that Waybill added"`
-	Value   *Bytes         `json:"value" doc:"Null for none"`
+	Headers []LetterHeader  `json:"headers" nullable:"false" doc:"With those that Waybill added"`
+	Value   *Bytes          `json:"value" doc:"Null for none"`
+	Decoded json.RawMessage `json:"decoded,omitempty" doc:"The value as the codec decodes it, where decode asked for that"`
+	NotDecoded
 }
 
 // LetterHeader is a header of a dead letter.
@@ -191,7 +193,11 @@ type LetterInput struct {
 
 func (in *LetterInput) name() string { return fmt.Sprintf("%d/%d", in.Partition, in.Offset) }
 
-func (s *Server) getDeadLetter(ctx context.Context, in *LetterInput) (*struct{ Body WholeDeadLetter }, error) {
+func (s *Server) getDeadLetter(ctx context.Context, in *struct {
+	LetterInput
+	DecodeInput
+},
+) (*struct{ Body WholeDeadLetter }, error) {
 	i, ctx, done, err := s.useLetters(ctx)
 	if err != nil {
 		return nil, err

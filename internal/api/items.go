@@ -70,6 +70,7 @@ type ItemPage struct {
 	Items  []Item `json:"items" nullable:"false"`
 	Next   string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
 	Masked bool   `json:"masked,omitzero" doc:"Outputs, and what the errors say, are left out, because the caller does not have the role payload-reader"`
+	NotDecoded
 
 	workflow string // the order's, where its caller is limited to some
 }
@@ -96,6 +97,7 @@ type itemsInput struct {
 	Failed bool   `query:"failed" doc:"Only those that failed, or whose undo did"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After  int    `query:"after" minimum:"0" maximum:"100000" doc:"The next of the page before: the number of an item"`
+	DecodeInput
 }
 
 func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body ItemPage }, error) {
@@ -141,5 +143,5 @@ func (c *Client) Items(ctx context.Context, id, step string, failed bool, limit 
 		query["failed"] = "true"
 	}
 	var page ItemPage
-	return &page, c.call(ctx, http.MethodGet, path+"/steps/"+PathEscape(step)+"/items", values(query), nil, &page)
+	return &page, c.call(ctx, http.MethodGet, path+"/steps/"+PathEscape(step)+"/items", c.decoded(query), nil, &page)
 }

@@ -89,6 +89,7 @@ type History struct {
 	Events []json.RawMessage `json:"events" nullable:"false" doc:"The order's journal events, as they stand in the journal. Those of which payloads are left out, because the caller does not have the role payload-reader, have masked: true"`
 	Next   string            `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
 	Masked bool              `json:"masked,omitzero" doc:"Payloads are left out of the events"`
+	NotDecoded
 
 	workflow string // the order's, where its caller is limited to some
 }
@@ -112,7 +113,7 @@ func (s *Server) orders(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}",
 		Summary: "Get the state record of an order", Tags: []string{"orders"},
-		Description: "With wait it is also waited for an order that is not there yet. ETag changes with each event of the order, and with the state of orders that do steps of it, and is another for who may not read payloads; what is so at the moment, such as who works on the order, and what its steps wait for, may change without it.",
+		Description: "With wait it is also waited for an order that is not there yet. ETag changes with each event of the order, and with the state of orders that do steps of it, and is another for who may not read payloads; there is none with decode; what is so at the moment, such as who works on the order, and what its steps wait for, may change without it.",
 		Responses:   map[string]*huma.Response{"304": {Description: "The order is as If-None-Match says"}},
 		Errors:      []int{http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getOrder)
@@ -135,6 +136,7 @@ func (s *Server) orders(api huma.API) {
 type asOfInput struct {
 	ID  string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
 	Seq uint64 `path:"seq" minimum:"1" doc:"The number of the event"`
+	DecodeInput
 }
 
 func (s *Server) getAsOf(ctx context.Context, in *asOfInput) (*struct{ Body Order }, error) {
@@ -454,7 +456,8 @@ var errCursor = huma.Error422UnprocessableEntity("after is not a place that a pa
 type orderInput struct {
 	ID string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
 	WaitInput
-	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an answer before: 304 says that the order is as it was. With wait the answer comes once it is not, whether it goes on or not"`
+	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an answer before: 304 says that the order is as it was. With wait the answer comes once it is not, whether it goes on or not. Not with decode: what the codec answers may be another without it"`
+	DecodeInput
 }
 
 type orderOutput struct {
@@ -469,6 +472,9 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*orderOutput, er
 		return nil, err
 	}
 	defer done()
+	if in.Decode && in.IfNoneMatch != "" {
+		return nil, huma.Error422UnprocessableEntity("If-None-Match goes with no decode: whether the order is as it was says nothing of what the codec answers now. Ask without decode whether it is", &huma.ErrorDetail{Message: "goes with no If-None-Match", Location: "query.decode"})
+	}
 	wait, err := s.waits(&in.WaitInput, func() error { return nil })
 	if err != nil {
 		return nil, err
@@ -512,6 +518,9 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*orderOutput, er
 	order, err := s.orderOf(ctx, i, o)
 	if err != nil {
 		return nil, err
+	}
+	if in.Decode {
+		tag = ""
 	}
 	return &orderOutput{ETag: tag, Applied: wait.applied, Body: order.Body}, nil
 }
@@ -579,6 +588,7 @@ type historyInput struct {
 	ID    string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
 	After string `query:"after" pattern:"^[0-9]*$" patternDescription:"the number of an event" doc:"The next of the page before: the number of its last event"`
+	DecodeInput
 }
 
 const _ = uint(orchestrator.MaxHistory - 1000) // not negative; see historyInput

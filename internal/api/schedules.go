@@ -86,6 +86,7 @@ type Schedule struct {
 	Backfilled  int        `json:"backfilled" doc:"How many backfills there were, of this incarnation"`
 	Backfills   []Backfill `json:"backfills" nullable:"false" doc:"Those that have not ended"`
 	Masked      bool       `json:"masked,omitzero" doc:"The input and the labels of its orders are left out: they take the role payload-reader"`
+	NotDecoded
 }
 
 // Backfill is ticks that have passed, and begin orders now.
@@ -118,6 +119,7 @@ type SchedulePage struct {
 	Schedules []Schedule `json:"schedules" nullable:"false"`
 	LeftOut
 	Next string `json:"next" doc:"Pass it as after to get the next page; empty when there is none"`
+	NotDecoded
 }
 
 // Ticks are the next of a schedule.
@@ -332,6 +334,7 @@ func (s *Server) commandSchedule(ctx context.Context, in *ScheduleCommand, c *ev
 func (s *Server) listSchedules(ctx context.Context, in *struct {
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After string `query:"after" doc:"The next of the page before"`
+	DecodeInput
 },
 ) (*struct{ Body SchedulePage }, error) {
 	i, ctx, done, err := s.use(ctx)
@@ -354,7 +357,11 @@ func (s *Server) listSchedules(ctx context.Context, in *struct {
 	return out, nil
 }
 
-func (s *Server) getSchedule(ctx context.Context, in *ScheduleName) (*struct{ Body Schedule }, error) {
+func (s *Server) getSchedule(ctx context.Context, in *struct {
+	ScheduleName
+	DecodeInput
+},
+) (*struct{ Body Schedule }, error) {
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err

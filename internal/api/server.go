@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 )
@@ -52,6 +53,10 @@ type Server struct {
 	feedMu    sync.Mutex
 	feed      *listFeed // nil while nobody follows a list
 	activity  activity
+
+	codec         *codec.Codec  // nil without one
+	decoding      chan struct{} // has one for each request that is with it
+	codecFailures *identity.Failures
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -89,13 +94,15 @@ type Config struct {
 	Bulk string
 	// Requests is how many are answered at a time, probes aside; 0 is any number.
 	Requests int
+	// Codec decodes payloads for who asks for that; nil has them be as they are stored.
+	Codec *codec.Codec
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 }
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: make(chan struct{}, decodingAtOnce(cfg.Requests)), codecFailures: identity.NewFailures()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -242,7 +249,7 @@ func (s *Server) described(mux *http.ServeMux, version string) huma.API {
 	config.AllowAdditionalPropertiesByDefault = true // answers may have more in the next release; see [strict]
 	config.RejectUnknownQueryParameters = true
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
-	config.Transformers = []huma.Transformer{s.mask}
+	config.Transformers = []huma.Transformer{s.mask, s.decode}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer":      {Type: "http", Scheme: "bearer", Description: "A key that `waybill key new` made, or a token of the OpenID Connect issuer that the access file names"},
 		"certificate": {Type: "mutualTLS", Description: "A client certificate that the access file names"},

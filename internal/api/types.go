@@ -29,6 +29,7 @@ type Order struct {
 	SubmittedBy *string      `json:"submittedBy" doc:"Who submitted the order, as the submission says; the history says how that is known. Null if nobody is named"`
 	Signals     []KeptSignal `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
 	Turn        *Turn        `json:"turn" doc:"That of the order among those of its workflow that have the same key, until it has ended; null if its workflow has no concurrency"`
+	NotDecoded
 }
 
 // Turn is that of an order of whose workflow one is open at a time under a key.

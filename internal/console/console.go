@@ -43,6 +43,8 @@ type Config struct {
 	// External is the address under which browsers reach the server, without a / at its end; empty if nobody said so. The name in a request
 	// is never taken for it.
 	External string
+	// Decodes says that the server has a codec: payloads on pages are shown as it decodes them for who looks.
+	Decodes bool
 	// Access says whether people log in at an issuer, and lets them; nil where nobody is asked for a name.
 	Access *identity.Access
 	// Version is that of the program.
@@ -56,6 +58,7 @@ type Console struct {
 	server   http.Handler
 	base     string
 	external string
+	decodes  bool
 	access   *identity.Access
 	version  string
 	log      *slog.Logger
@@ -67,7 +70,7 @@ type Console struct {
 
 // New returns the pages of a server, which is asked for all that they show.
 func New(server http.Handler, cfg Config) *Console {
-	c := &Console{server: server, base: cfg.Base, external: cfg.External, access: cfg.Access, version: cfg.Version, log: cfg.Logger, mux: http.NewServeMux()}
+	c := &Console{server: server, base: cfg.Base, external: cfg.External, decodes: cfg.Decodes, access: cfg.Access, version: cfg.Version, log: cfg.Logger, mux: http.NewServeMux()}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,6 +147,30 @@ type visit struct {
 	client *api.Client
 	caller *api.Caller
 	zone   *time.Location // of the times on the page
+
+	decodes   bool // payloads are to be shown as the server's codec decodes them
+	masked    bool // there are none for who looks
+	undecoded string
+}
+
+// reads is a client for payloads that are shown: decoded, unless the codec has failed for this page. It is not asked again then, so that nobody
+// waits for it twice.
+func (v *visit) reads() *api.Client {
+	if v.decodes && v.undecoded == "" {
+		return v.client.Decoding()
+	}
+	return v.client
+}
+
+// decoding is how payloads of a page stand with the codec; empty without one, or the other.
+func (v *visit) decoding() string {
+	switch {
+	case !v.decodes, v.masked:
+		return ""
+	case v.undecoded != "":
+		return "Payloads are as they are stored, and not decoded: " + v.undecoded + "."
+	}
+	return "Payloads are shown as the codec decodes them for you, and stored as they came."
 }
 
 // view is what a page shows.
@@ -179,7 +206,7 @@ func (c *Console) post(path string, do func(*visit) (*view, error)) { c.handle("
 
 func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{Request: r, client: api.Inside(c.server, r, c.token(r)), zone: c.zone(r)}
+		v := &visit{Request: r, client: api.Inside(c.server, r, c.token(r)), zone: c.zone(r), decodes: c.decodes}
 		found, err := v.run(do)
 		if answered(err, http.StatusUnauthorized) {
 			c.askWho(w, v, problemOf(err))
@@ -253,6 +280,7 @@ type whole struct {
 	Again                      int // in so many seconds the page is loaded again; 0 is never
 	Live                       *live
 	Data                       any
+	Decoding                   string        // how its payloads stand with the codec
 	Content                    template.HTML // what the page is about
 	Tag                        string        // another once the content tells something else
 	Of                         string        // for whom, and in which zone: see madeFor
@@ -278,7 +306,7 @@ func (c *Console) write(w http.ResponseWriter, v *visit, status int, shown *view
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
 		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Made: time.Now(), Live: shown.live,
-		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Again: shown.again, Data: shown.data, static: c.files,
+		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Again: shown.again, Data: shown.data, Decoding: v.decoding(), static: c.files,
 	}
 	zone := c.zone(v.Request)
 	words.InZone(shown.data, zone)

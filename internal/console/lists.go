@@ -193,10 +193,12 @@ func (c *Console) alerts(v *visit) (*view, error) {
 
 func (c *Console) approvals(v *visit) (*view, error) {
 	mine := v.value("mine")
-	page, err := v.client.Approvals(v.Context(), mine != "", false, pageRows, v.value("after"))
+	page, err := v.reads().Approvals(v.Context(), mine != "", false, pageRows, v.value("after"))
 	if err != nil {
 		return nil, err
 	}
+	v.undecoded = page.Undecoded
+	v.masked = !slices.ContainsFunc(page.Approvals, func(a api.Approval) bool { return !a.Masked })
 	l := c.listed(v, page.Approvals, page.LeftOut, page.Next, "mine", mine)
 	l.Mine = mine != ""
 	return &view{
@@ -228,10 +230,11 @@ func (c *Console) deadLetter(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	letter, err := v.client.DeadLetter(v.Context(), partition, offset)
+	letter, err := v.reads().DeadLetter(v.Context(), partition, offset)
 	if err != nil {
 		return nil, err
 	}
+	v.undecoded = letter.Undecoded
 	return &view{page: "dead-letter.html", title: "Dead letter", data: letter}, nil
 }
 

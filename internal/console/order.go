@@ -74,13 +74,14 @@ func (c *Console) order(v *visit) (*view, error) {
 	}
 	var o *api.Order
 	if asOf == 0 {
-		o, err = v.client.Order(v.Context(), id)
+		o, err = v.reads().Order(v.Context(), id)
 	} else {
-		o, err = v.client.OrderAsOf(v.Context(), id, asOf)
+		o, err = v.reads().OrderAsOf(v.Context(), id, asOf)
 	}
 	if err != nil {
 		return nil, err
 	}
+	v.undecoded, v.masked = o.Undecoded, o.Masked
 	p := &orderPage{Order: o, AsOf: asOf}
 	p.Is, _ = words.Record(id)
 	after := v.value("after")
@@ -121,7 +122,7 @@ func (c *Console) order(v *visit) (*view, error) {
 			p.Listening = append(p.Listening, s.Listens.Signals...)
 		}
 	}
-	p.Asks = v.asked(id, asks)
+	p.Asks = v.asked(o, asks)
 	if p.Is == "" {
 		words.InZone(o, v.zone) // forms say when its deadline is
 		p.Acts = actsFor(v.caller, o)
@@ -165,21 +166,29 @@ func (v *visit) number(name string) (uint64, error) {
 }
 
 // asked are the decisions for which an order waits, as the list of all has them: it says what people are shown, and who
-// may decide. Of very many that wait only those are found that have waited longest.
-func (v *visit) asked(id string, n int) (all []api.Approval) {
+// may decide. Of very many that wait only those are found that have waited longest. What people are shown is of the order where
+// that has it: the codec is not asked to decode what all others are about.
+func (v *visit) asked(o *api.Order, n int) (all []api.Approval) {
 	const pages = 5
-	after := ""
+	client, after := v.client, ""
+	if o.Masked {
+		client = v.reads()
+	}
 	for range pages {
 		if len(all) >= n {
 			break
 		}
-		page, err := v.client.Approvals(v.Context(), false, false, 1000, after)
+		page, err := client.Approvals(v.Context(), false, false, 1000, after)
 		if err != nil {
 			break
 		}
+		v.undecoded = cmp.Or(v.undecoded, page.Undecoded)
 		for _, a := range page.Approvals {
-			if a.Order == id {
-				all = append(all, a)
+			if a.Order == o.OrderID {
+				if step := slices.IndexFunc(o.Steps, func(s api.Step) bool { return s.Name == a.Step }); step >= 0 && !o.Masked {
+					a.Show = o.Steps[step].Input
+				}
+				all, v.masked = append(all, a), v.masked && a.Masked
 			}
 		}
 		if after = page.Next; after == "" {
@@ -260,10 +269,11 @@ func (v *visit) history(ctx context.Context, id, after string) (rows []eventRow,
 			break
 		}
 	}
-	page, err := v.client.HistoryPage(ctx, id, after, pageEvents)
+	page, err := v.reads().HistoryPage(ctx, id, after, pageEvents)
 	if err != nil {
 		return nil, "", false, err
 	}
+	v.undecoded = cmp.Or(v.undecoded, page.Undecoded)
 	rows, err = tell(page)
 	for n := range rows {
 		rows[n].JSON = shown(page.Events[n], eventShown)

@@ -74,6 +74,20 @@ func (f *file) byToken(ctx context.Context, token string, now time.Time) (*Calle
 	return nil, errNoSuchKey
 }
 
+// Token is the token of an issuer that a request bears, for others who know the issuer, too. It is empty for none, and for a key
+// of ours, with which they could act here in the name of who has it for as long as it counts.
+func Token(r *http.Request) string {
+	given := r.Header.Values("Authorization")
+	if len(given) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(given[0], " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || strings.HasPrefix(token, keyPrefix) {
+		return ""
+	}
+	return token
+}
+
 // Loopback says whether a host, without a port, is this machine.
 func Loopback(host string) bool {
 	a, err := netip.ParseAddr(host)

@@ -1,0 +1,252 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/codec"
+)
+
+// DecodeInput asks for payloads as the codec decodes them.
+type DecodeInput struct {
+	Decode bool `query:"decode" doc:"Payloads that the caller may read are sent to the codec that the server is configured with, and the answer has what it makes of them. Where it does not, they are as they are stored, and undecoded says why"`
+}
+
+// Resolve notes what is asked for, for [Server.decode].
+func (in *DecodeInput) Resolve(c huma.Context) []error {
+	askingOf(c.Context()).decode = in.Decode
+	return nil
+}
+
+// NotDecoded is what an answer says that was to be decoded.
+type NotDecoded struct {
+	Undecoded string `json:"undecoded,omitempty" doc:"Why payloads are as they are stored, though decode asked for them as the codec decodes them; left out where they are not"`
+}
+
+// decode has the codec decode what [Server.mask] has left of an answer, where its caller asks for that. What is decoded is in that answer and
+// nowhere else: no store, no log and no other answer has it.
+func (s *Server) decode(c huma.Context, _ string, answer any) (any, error) {
+	if !askingOf(c.Context()).decode {
+		return answer, nil
+	}
+	var p payloads
+	switch v := answer.(type) {
+	case Order:
+		p.order(&v)
+		v.Undecoded = s.decoded(c, &p)
+		return v, nil
+	case History:
+		all, err := p.history(&v)
+		if err != nil {
+			return nil, err
+		}
+		if v.Undecoded = s.decoded(c, &p); v.Undecoded == "" {
+			for n := range all {
+				v.Events[n] = all[n].Append(nil)
+			}
+		}
+		return v, nil
+	case ItemPage:
+		for n := range v.Items {
+			add(&p, &v.Items[n].Output)
+			p.fault(&v.Items[n].Error)
+		}
+		v.Undecoded = s.decoded(c, &p)
+		return v, nil
+	case AlertPage:
+		for n := range v.Alerts {
+			p.alert(&v.Alerts[n])
+		}
+		v.Undecoded = s.decoded(c, &p)
+		return v, nil
+	case ApprovalPage:
+		for n := range v.Approvals {
+			add(&p, &v.Approvals[n].Show)
+		}
+		v.Undecoded = s.decoded(c, &p)
+		return v, nil
+	case WholeDeadLetter:
+		p.letter(&v)
+		v.Undecoded = s.decoded(c, &p)
+		return v, nil
+	case Schedule:
+		add(&p, &v.Input)
+		v.Undecoded = s.decoded(c, &p)
+		return v, nil
+	case SchedulePage:
+		for n := range v.Schedules {
+			add(&p, &v.Schedules[n].Input)
+		}
+		v.Undecoded = s.decoded(c, &p)
+		return v, nil
+	case huma.StatusError: // which has none
+		return answer, nil
+	}
+	return nil, fmt.Errorf("nothing says what of a %T is to be decoded", answer)
+}
+
+// payloads are those of an answer, and what is done with each once it is decoded.
+type payloads struct {
+	values []jsontext.Value
+	set    []func(jsontext.Value)
+}
+
+// add adds what stands at a place, where there is something. What it points at may be the state store's, and is not written to.
+func add[V ~[]byte](p *payloads, at *V) {
+	if value := jsontext.Value(*at); len(value) > 0 && value.Kind() != 'n' {
+		p.values = append(p.values, value)
+		p.set = append(p.set, func(decoded jsontext.Value) { *at = V(decoded) })
+	}
+}
+
+// text adds a text, as JSON has it. What becomes of it is a text again, or JSON.
+func (p *payloads) text(at *string) {
+	if *at == "" {
+		return
+	}
+	value, err := jsontext.AppendQuote(nil, *at)
+	if err != nil {
+		return // it is not UTF-8, and nothing that a codec made
+	}
+	p.values = append(p.values, value)
+	p.set = append(p.set, func(decoded jsontext.Value) {
+		if text, err := jsontext.AppendUnquote(nil, decoded); err == nil {
+			*at = string(text)
+		} else {
+			*at = string(decoded)
+		}
+	})
+}
+
+// fault adds what an error says. It becomes another one: that which it is may be the state store's.
+func (p *payloads) fault(at **Fault) {
+	if *at == nil {
+		return
+	}
+	own := new(**at)
+	p.text(&own.Message)
+	*at = own
+}
+
+func (p *payloads) order(o *Order) {
+	add(p, &o.Input)
+	add(p, &o.Output)
+	p.fault(&o.Failure)
+	for i := range o.Signals {
+		add(p, &o.Signals[i].Data)
+	}
+	for i := range o.Steps {
+		st := &o.Steps[i]
+		add(p, &st.Input)
+		add(p, &st.Output)
+		p.fault(&st.Error)
+		if st.Undo != nil {
+			add(p, &st.Undo.Input)
+			p.fault(&st.Undo.Error)
+		}
+	}
+	if o.Alert != nil {
+		p.alert(o.Alert)
+	}
+}
+
+func (p *payloads) alert(a *Alert) {
+	for i := range a.Errors {
+		p.text(&a.Errors[i].Message)
+	}
+}
+
+// history adds what is in the events of a page, unless that is masked, and returns them as they are to be written anew.
+func (p *payloads) history(h *History) ([]events.Event, error) {
+	if h.Masked {
+		return nil, nil
+	}
+	all := make([]events.Event, len(h.Events))
+	for n := range h.Events {
+		e := &all[n]
+		var err error
+		if *e, err = events.Decode[events.Event](h.Events[n]); err != nil {
+			return nil, fmt.Errorf("decode an event: %w", err)
+		}
+		add(p, &e.Input)
+		add(p, &e.Output)
+		add(p, &e.Data)
+		if e.Error != nil {
+			p.text(&e.Error.Message)
+		}
+		for i := range e.Errors {
+			p.text(&e.Errors[i].Message)
+		}
+		if e.Schedule != nil {
+			add(p, &e.Schedule.Input)
+		}
+	}
+	return all, nil
+}
+
+// letter adds the value of a dead letter, if it is text: as the JSON that it is, or is not. It stays as it was, and what is decoded stands beside it: who puts
+// the letter back must not write that.
+func (p *payloads) letter(d *WholeDeadLetter) {
+	if d.Value == nil || d.Value.Text == nil {
+		return
+	}
+	value := jsontext.Value(*d.Value.Text)
+	if !value.IsValid(jsontext.AllowDuplicateNames(true)) {
+		var err error
+		if value, err = jsontext.AppendQuote(nil, *d.Value.Text); err != nil {
+			return
+		}
+	}
+	p.values = append(p.values, value)
+	p.set = append(p.set, func(decoded jsontext.Value) { d.Decoded = json.RawMessage(decoded) })
+}
+
+// decoded has the codec decode payloads for whoever asks, and puts them where they belong: all, or none, and why.
+func (s *Server) decoded(c huma.Context, p *payloads) (why string) {
+	if len(p.values) == 0 {
+		return ""
+	}
+	if s.codec == nil {
+		return "the server has no codec; configure one with --codec"
+	}
+	decoded, err := s.askCodec(c.Context(), p.values)
+	if err != nil {
+		if c.Context().Err() == nil && !s.codecFailures.Another("codec", time.Now()) { // not a line for each page meanwhile
+			s.log.Warn("payloads were not decoded", "why", err)
+		}
+		return err.Error()
+	}
+	for n := range decoded {
+		p.set[n](decoded[n])
+	}
+	s.audit(c.Context(), "payloads were decoded", "operation", c.Operation().OperationID, "of", c.Param("id"))
+	return ""
+}
+
+var errCodecBusy = errors.New("as many requests as may be are with the codec; try again in a moment")
+
+func (s *Server) askCodec(ctx context.Context, values []jsontext.Value) ([]jsontext.Value, error) {
+	select {
+	case s.decoding <- struct{}{}:
+		defer func() { <-s.decoding }()
+	default:
+		return nil, errCodecBusy
+	}
+	return s.codec.Decode(ctx, askingOf(ctx).token, values) //nolint:wrapcheck // it is a sentence for whoever asks
+}
+
+// decodingAtOnce is how many requests may be with the codec, so that one that is slow leaves three quarters of the places
+// to others.
+func decodingAtOnce(requests int) int {
+	if requests == 0 {
+		return codec.AtOnce
+	}
+	return min(codec.AtOnce, max(requests/4, 1))
+}

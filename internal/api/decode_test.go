@@ -1,0 +1,408 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/internal/codec"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/issuer"
+)
+
+// decoder is a codec to which canary is what was encoded. It makes "plain of" and a name of it, by the token that it is asked with.
+type decoder struct {
+	*httptest.Server
+	t testing.TB
+
+	mu     sync.Mutex
+	names  map[string]string // by Authorization
+	asked  []string          // the Authorization of each request
+	answer http.HandlerFunc  // instead of what it does else
+}
+
+func newDecoder(t testing.TB) *decoder {
+	d := &decoder{t: t, names: map[string]string{"": "nobody"}}
+	d.Server = httptest.NewServer(d)
+	t.Cleanup(func() {
+		d.CloseClientConnections()
+		d.Close()
+	})
+	return d
+}
+
+// ServeHTTP decodes.
+func (d *decoder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	who := strings.Join(r.Header["Authorization"], "|")
+	d.asked = append(d.asked, who)
+	name, answer := d.names[who], d.answer
+	d.mu.Unlock()
+	var m struct {
+		Payloads []json.RawMessage `json:"payloads"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&m); err != nil || len(m.Payloads) == 0 {
+		d.t.Errorf("the codec is asked for %d payloads: %v", len(m.Payloads), err)
+	}
+	switch {
+	case answer != nil:
+		answer(w, r)
+		return
+	case name == "":
+		http.Error(w, "who is that?", http.StatusForbidden)
+		return
+	}
+	for n, p := range m.Payloads {
+		m.Payloads[n] = bytes.ReplaceAll(p, []byte("canary"), []byte("plain of "+name))
+	}
+	if err := json.NewEncoder(w).Encode(m); err != nil {
+		d.t.Log(err)
+	}
+}
+
+// times is how often it was asked since the last time, and by whom last.
+func (d *decoder) times() (n int, last string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n = len(d.asked)
+	if n > 0 {
+		last = d.asked[n-1]
+	}
+	d.asked = nil
+	return n, last
+}
+
+func (d *decoder) answers(how http.HandlerFunc) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.answer = how
+}
+
+// configured has a server ask it.
+func (d *decoder) configured(cfg *Config) {
+	c, err := codec.New(d.URL)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	cfg.Codec = c
+}
+
+// decodable are the reads with payloads, of what [stage.encoded] makes.
+func (s *stage) decodable() map[string]string {
+	return map[string]string{
+		"get-order": "/api/v1/orders/o-1", "get-order-as-of": "/api/v1/orders/o-1/history/3", "get-order-history": "/api/v1/orders/o-1/history", "list-alerts": "/api/v1/alerts",
+		"list-items": "/api/v1/orders/w-1/steps/tell/items", "list-approvals": "/api/v1/approvals", "get-dead-letter": s.aside("@own", 1), "list-schedules": "/api/v1/schedules", "get-schedule": "/api/v1/schedules/nightly",
+	}
+}
+
+// encoded makes something of each kind that has payloads.
+func (s *stage) encoded() {
+	s.Helper()
+	s.failed("o-1", "leaky")
+	for _, source := range []string{
+		"workflow: loan\nsteps:\n  - {name: granted, approve: {roles: [clerk], show: '{\"total\": input.total}'}}\n",
+		"workflow: week\nsteps:\n  - {name: tell, each: {items: '[1]', steps: [{name: tell, agent: leak, do: tell, timeout: 60s}]}}\n  - {name: fall, each: {items: '[1]', steps: [{name: fall, agent: leak, do: fail, timeout: 60s}]}, after: []}\n  - {name: hear, listen: go, after: []}\n",
+	} {
+		if _, err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	for id, workflow := range map[string]string{"l-1": "loan", "w-1": "week"} {
+		if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: workflow, Input: []byte(`{"total":["canary",7]}`)}); err != nil {
+			s.Fatal(err)
+		}
+	}
+	s.until(func() bool {
+		page, err := s.client.Items(s.Context(), "w-1", "tell", false, 10, "")
+		o, wrong := s.client.Order(s.Context(), "l-1")
+		return err == nil && wrong == nil && len(page.Items) == 1 && page.Items[0].State == "completed" && o.Steps[0].State == projections.Approving
+	})
+	s.tells("w-1", `{"signal":"later","data":{"canary":"canary"}}`)
+	s.schedules("PUT", "/nightly", `{"every":"1h","workflow":"leaky","input":{"who":"canary"}}`, 200)
+	s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: []byte("@own"), Value: []byte(`{"workflow":"leaky","input":"canary"}`)})
+	s.aside("@own", 1)
+}
+
+// Each read with payloads gives them decoded to who asks for that, and to nobody who may not read them: for them the codec is not even asked. It
+// is told who asks by the issuer's token, and by nothing else: what it decodes for one it does not for another. Nothing of it is stored, or logged.
+func TestDecoding(t *testing.T) {
+	var log bytes.Buffer
+	d, i := newDecoder(t), issuer.New(t)
+	roles := "oidc:\n  issuer: " + i.URL + "\n  audience: " + issuer.Client + "\n  subject: email\n  roles: [{group: ops, roles: [payload-reader, approver/clerk]}, {group: viewers, roles: [viewer]}]\n"
+	may := map[string]string{"root": "roles: [admin]", "certificates": roles}
+	for _, role := range identity.Roles {
+		if role != identity.Admin {
+			may[string(role)] = "roles: [" + string(role) + "]"
+		}
+	}
+	may["approver"] = "roles: [approver/clerk]"
+	s, keys := known(t, slog.New(slog.NewTextHandler(&log, nil)), may, d.configured)
+	s.encoded()
+	said := func(token, path string) string {
+		t.Helper()
+		own := *s
+		own.token = token
+		status, header, body := own.ask(request{path: path})
+		if status != http.StatusOK && status != http.StatusForbidden {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+		if strings.HasSuffix(path, "decode=true") && header.Get("ETag") != "" || header.Get("Cache-Control") != "private, no-store" {
+			t.Errorf("%s comes with %v", path, header)
+		}
+		return body
+	}
+	all := s.decodable()
+	var spec struct {
+		Paths map[string]map[string]struct {
+			OperationID string `json:"operationId"`
+			Parameters  []struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal([]byte(said(s.token, "/openapi.json")), &spec); err != nil {
+		t.Fatal(err)
+	}
+	var decodes []string
+	for _, methods := range spec.Paths {
+		for _, o := range methods {
+			if slices.ContainsFunc(o.Parameters, func(p struct{ Name string }) bool { return p.Name == "decode" }) {
+				decodes = append(decodes, o.OperationID)
+			}
+		}
+	}
+	if slices.Sort(decodes); !slices.Equal(decodes, slices.Sorted(maps.Keys(all))) {
+		t.Errorf("decode is known to %q", decodes)
+	}
+
+	tokens := map[string]string{}
+	for name, groups := range map[string][]string{"ana": {"ops"}, "ben": {"ops"}, "eve": {"viewers"}, "dan": {"ops"}} {
+		tokens[name] = i.Token(map[string]any{"email": name, "groups": groups})
+		if name != "dan" { // whom the codec does not know
+			d.names["Bearer "+tokens[name]] = name
+		}
+	}
+	before := make(map[string]string)
+	for name, path := range all {
+		before[name] = said(s.token, path)
+	}
+	plain := func(text string) string { // as answers are with nothing decoded
+		return strings.NewReplacer("plain of ana", "canary", "plain of ben", "canary", "plain of nobody", "canary").Replace(text)
+	}
+	for name, path := range all {
+		stored, decode := said(tokens["ana"], path), path+"?decode=true"
+		if n, _ := d.times(); n != 0 || strings.Contains(stored, "plain") {
+			t.Errorf("%s without decode: the codec is asked %d times, %s", name, n, stored)
+		}
+		for _, who := range []string{"ana", "ben", "ana"} {
+			got := said(tokens[who], decode)
+			n, by := d.times()
+			if n != 1 || by != "Bearer "+tokens[who] || !strings.Contains(got, "plain of "+who) || strings.Contains(got, "undecoded") {
+				t.Errorf("%s for %s: the codec is asked %d times with %.20s: %s", name, who, n, by, got)
+			}
+			for other := range tokens {
+				if other != who && strings.Contains(got, "plain of "+other) {
+					t.Errorf("%s for %s has what is for %s: %s", name, who, other, got)
+				}
+			}
+			if name == "get-dead-letter" { // which has what is stored, and beside it what that is
+				got = got[:strings.Index(got, `,"decoded":`)] + "}\n"
+			}
+			if plain(got) != stored {
+				t.Errorf("%s for %s differs in more than what is decoded:\n%s\n%s", name, who, got, stored)
+			}
+		}
+		if got := said(tokens["dan"], decode); !strings.Contains(got, `"undecoded":"the codec does not decode for you: it answered 403 Forbidden"`) || strings.Contains(got, "plain") || !strings.Contains(got, "canary") {
+			t.Errorf("%s for who is not known to the codec: %s", name, got)
+		}
+		d.times()
+		for who, token := range map[string]string{"eve": tokens["eve"], "viewer": keys["viewer"], "operator": keys["operator"], "submitter": keys["submitter"], "deployer": keys["deployer"], "approver": keys["approver"]} {
+			got := said(token, decode)
+			if n, _ := d.times(); name == "list-approvals" && who == "approver" {
+				if n != 1 || !strings.Contains(got, "plain of nobody") { // who decides sees what it is about
+					t.Errorf("%s for %s: %d, %s", name, who, n, got)
+				}
+			} else if n != 0 || got != said(token, path) {
+				t.Errorf("%s for %s: the codec is asked %d times: %s", name, who, n, got)
+			}
+		}
+		for _, who := range []string{"payload-reader", "root"} { // by keys, with which the codec could act here
+			got := said(keys[who], decode)
+			if n, by := d.times(); n != 1 || by != "" || !strings.Contains(got, "plain of nobody") {
+				t.Errorf("%s for %s: the codec is asked %d times with %q: %s", name, who, n, by, got)
+			}
+		}
+	}
+	// All of it was decoded, but for labels, codes of errors, and reasons, which are sentences: see docs/codec.md.
+	for name, left := range map[string]int{"get-order": 7, "get-order-history": 8, "list-items": 0, "list-approvals": 0, "get-schedule": 0, "list-alerts": 5} {
+		if got := strings.Count(said(tokens["ana"], all[name]+"?decode=true"), "canary"); got != left {
+			t.Errorf("%s: %d times canary is left: %s", name, got, said(tokens["ana"], all[name]+"?decode=true"))
+		}
+	}
+	if got := said(tokens["ana"], "/api/v1/orders/w-1?decode=true"); strings.Contains(got, `"canary"`) || strings.Count(got, "plain of ana") < 4 {
+		t.Errorf("signals, and more, are %s", got)
+	}
+	for name, path := range all {
+		if got := said(s.token, path); got != before[name] && name != "list-schedules" && name != "get-schedule" {
+			t.Errorf("%s is another than before: %s, %s", name, before[name], got)
+		}
+	}
+	text := log.String()
+	if n := strings.Count(text, `audit.what="payloads were decoded" audit.who=ana`); n < 2*len(all) {
+		t.Errorf("that ana reads what is decoded is %d times in the log", n)
+	}
+	if strings.Contains(text, "plain of") || strings.Contains(text, "canary") {
+		t.Error("what is decoded, or was to be, is in the log")
+	}
+	for _, token := range tokens {
+		if strings.Contains(text, token) {
+			t.Error("a token is in the log")
+		}
+	}
+	if _, _, text = s.ask(request{path: "/metrics"}); strings.Contains(text, "plain of") {
+		t.Error("what is decoded is in metrics")
+	}
+}
+
+// Whatever the codec does, the answer comes, with what is stored and why it is not decoded; and nobody else waits for it.
+func TestDecodingFails(t *testing.T) {
+	var log bytes.Buffer
+	d := newDecoder(t)
+	s := newStage(t, d.configured, func(cfg *Config) { cfg.Requests, cfg.Logger = 8, slog.New(slog.NewTextHandler(&log, nil)) })
+	s.attach()
+	if _, err := s.client.Register(t.Context(), "w.yaml", []byte(leaky)); err != nil {
+		t.Fatal(err)
+	}
+	s.failed("o-1", "leaky")
+	read := func(query string) (o Order) {
+		t.Helper()
+		status, _, body := s.ask(request{path: "/api/v1/orders/o-1" + query})
+		if err := json.Unmarshal([]byte(body), &o); err != nil || status != 200 {
+			t.Fatalf("%d %s: %v", status, body, err)
+		}
+		return o
+	}
+	stored := read("")
+	for name, answer := range map[string]http.HandlerFunc{
+		"fewer": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"payloads":["plain of a"]}`) },
+		"none":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"payloads":[]}`) },
+		"text":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `plain of a`) },
+		"fault": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "plain of a", 500) },
+		"huge": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"payloads":["`+strings.Repeat("plain of a", codec.Most/10)+`"]}`)
+		},
+	} {
+		d.answers(answer)
+		o := read("?decode=true")
+		text, _ := json.Marshal(o)
+		if o.Undecoded == "" || strings.Contains(string(text), "plain") || string(o.Input) != string(stored.Input) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+
+	// A quarter of the places is for those who wait for the codec: 2 of 8.
+	came, answer := make(chan struct{}), make(chan struct{})
+	d.answers(func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		<-answer
+		http.Error(w, "", 500)
+	})
+	var waiting sync.WaitGroup
+	for range 2 {
+		waiting.Go(func() { read("?decode=true") })
+		<-came
+	}
+	if o := read("?decode=true"); o.Undecoded != errCodecBusy.Error() {
+		t.Errorf("of one more it is said: %q", o.Undecoded)
+	}
+	if o := read(""); o.Undecoded != "" || string(o.Input) != string(stored.Input) {
+		t.Errorf("without decode: %+v", o)
+	}
+	close(answer)
+	waiting.Wait()
+	d.answers(nil)
+	if o := read("?decode=true"); o.Undecoded != "" || !strings.Contains(string(o.Input), "plain of nobody") { // where nobody is asked who asks
+		t.Errorf("once the codec is well: %q, %s", o.Undecoded, o.Input)
+	}
+	own := *s
+	own.token = "t-1"
+	d.names["Bearer t-1"] = "t"
+	if _, _, got := own.ask(request{path: "/api/v1/orders/o-1?decode=true"}); !strings.Contains(got, "plain of t") {
+		t.Errorf("for who comes with a token, which nobody looks at: %s", got)
+	}
+	for n := range 30 { // a log that says it each time says nothing else
+		d.answers(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 500) })
+		if o := read("?decode=true"); o.Undecoded == "" {
+			t.Errorf("%d: it is decoded", n)
+		}
+	}
+	if n := strings.Count(log.String(), "payloads were not decoded"); n < 5 || n > 15 || strings.Contains(log.String(), "plain") {
+		t.Errorf("that payloads were not decoded is %d times in the log: %s", n, &log)
+	}
+	for path, want := range map[string]string{"/api/v1/orders/o-1?decode=yes": "invalid boolean", "/api/v1/orders/o-1/events?decode=true": "unknown query parameter", "/api/v1/orders?decode=true": "unknown query parameter", "/api/v1/orders/o-1?decode=": "it is empty"} {
+		if status, _, body := s.ask(request{path: path}); status != 422 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if status, _, body := s.ask(request{path: "/api/v1/orders/o-1?decode=true", header: http.Header{"If-None-Match": {`W/"1"`}}}); status != 422 || !strings.Contains(body, "query.decode") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, header, _ := s.ask(request{path: "/api/v1/orders/o-1?decode=true"}); status != 200 || header.Get("ETag") != "" {
+		t.Errorf("%d, with ETag %q", status, header.Get("ETag"))
+	}
+	if status, _, body := s.ask(request{path: "/api/v1/orders/none?decode=true"}); status != 404 || !strings.Contains(body, "there is no order") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// Where there is no codec it is said that there is none.
+func TestNoCodec(t *testing.T) {
+	s := newStage(t)
+	s.attach()
+	if _, err := s.client.Register(t.Context(), "w.yaml", []byte(leaky)); err != nil {
+		t.Fatal(err)
+	}
+	s.failed("o-1", "leaky")
+	o, err := s.client.Decoding().Order(t.Context(), "o-1")
+	if err != nil || !strings.Contains(o.Undecoded, "--codec") || !strings.Contains(string(o.Input), "canary") {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// What stands at a place is not written to, which may be the state store's; and a text becomes a text, or JSON.
+func TestWhatIsDecodedIsAnother(t *testing.T) {
+	input := jsontext.Value(`"abc"`)
+	at, fault, own := input, &Fault{Code: "c", Message: "abc"}, (*Fault)(nil)
+	kept := fault
+	var p payloads
+	add(&p, &at)
+	p.fault(&fault)
+	p.fault(&own)
+	for _, nothing := range []jsontext.Value{nil, jsontext.Value("null"), {}} {
+		add(&p, &nothing)
+	}
+	empty, bad := "", "\xff"
+	p.text(&empty)
+	p.text(&bad)
+	if len(p.values) != 2 || string(p.values[1]) != `"abc"` {
+		t.Fatalf("%s", p.values)
+	}
+	p.set[0](jsontext.Value(`"xyz"`))
+	p.set[1](jsontext.Value(`"x\"z"`))
+	if string(input) != `"abc"` || string(at) != `"xyz"` || kept.Message != "abc" || fault.Message != `x"z` || fault.Code != "c" {
+		t.Errorf("%s, %s, %+v, %+v", input, at, kept, fault)
+	}
+	if p.set[1](jsontext.Value(`{"a":1}`)); fault.Message != `{"a":1}` {
+		t.Errorf("%+v", fault)
+	}
+}
