@@ -169,7 +169,7 @@ func TestTheLeaderDeals(t *testing.T) {
 	const topic = "waybill.orders"
 	behind, nexts := "000000", [][]int32{}
 	plain := kgo.CooperativeStickyBalancer()
-	tells := telling{plain, topic, func() told { return told{"i", OwnDialect, behind} }, func(next []int32) { nexts = append(nexts, next) }}
+	tells := telling{plain, topic, func() told { return told{Instance: "i", Dialect: OwnDialect, Behind: behind} }, func(next []int32) { nexts = append(nexts, next) }}
 	joins := func(id string, b kgo.GroupBalancer, has ...int32) kmsg.JoinGroupResponseMember {
 		return kmsg.JoinGroupResponseMember{MemberID: id, ProtocolMetadata: b.JoinGroupMetadata([]string{topic}, map[string][]int32{topic: has}, 5)}
 	}

@@ -70,6 +70,9 @@ type Member struct {
 	Instance string  `json:"instance"`
 	Host     string  `json:"host"`
 	Dialect  Dialect `json:"dialect"`
+	// URL is where it is asked, if it told, and with keys of the namespace if one of them vouches for that.
+	URL   string  `json:"url,omitempty"`
+	given []int32 // the partitions that the group gives it
 }
 
 // told is what a member tells the group of itself.
@@ -79,6 +82,10 @@ type told struct {
 	// Behind is how far it is behind in each partition, a digit of base 36 for each; see
 	// [stepOf]. A member of an older release leaves it out.
 	Behind string `json:"behind,omitempty"`
+	// URL is where others ask it, left out if they cannot, and URLProof what [proof.Keys.Vouch] says of it. Older members
+	// tell neither, and do not read them.
+	URL      string `json:"url,omitempty"`
+	URLProof string `json:"urlProof,omitempty"`
 }
 
 // heard reads what a member told the group.
@@ -110,10 +117,20 @@ func (g *group) members(ctx context.Context) ([]Member, error) {
 	}
 	all := make([]Member, len(now.Members))
 	for i, m := range now.Members {
-		all[i] = Member{m.MemberID, strings.TrimPrefix(m.ClientHost, "/"), firstDialect}
+		all[i] = Member{Instance: m.MemberID, Host: strings.TrimPrefix(m.ClientHost, "/"), Dialect: firstDialect}
 		if consumer, ok := m.Join.AsConsumer(); ok {
 			t := heard(consumer.UserData)
 			all[i].Instance, all[i].Dialect = cmp.Or(t.Instance, m.MemberID), t.Dialect
+			if ValidAddress(t.URL) && g.keys().Vouches(g.topics.Namespace, t.Instance, t.URL, t.URLProof) {
+				all[i].URL = t.URL
+			}
+		}
+		if given, ok := m.Assigned.AsConsumer(); ok {
+			for _, of := range given.Topics {
+				if of.Topic == g.topics.Orders {
+					all[i].given = append(all[i].given, of.Partitions...)
+				}
+			}
 		}
 	}
 	return all, nil

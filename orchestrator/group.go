@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 )
 
 const (
@@ -33,6 +34,7 @@ type group struct {
 	client  *kgo.Client
 	told    func() told
 	next    func([]int32)
+	keys    func() *proof.Keys // of the namespace, nil if there are none
 	session time.Duration
 	file    string // keeps as which member the process is known
 	log     *slog.Logger

@@ -81,6 +81,8 @@ type Config struct {
 	// Keys returns the keys of the namespace as they are now; nil if there are none. The
 	// program makes them of a file.
 	Keys func() *proof.Keys
+	// AdvertiseURL is where others ask this instance, see [ValidAddress]; the group tells them. Empty tells them nothing.
+	AdvertiseURL string
 	// Sampled says of which traces of orders there are spans; nil says of none, and that there is no tracing: then
 	// whoever submitted an order is the parent of what its agents do. The program makes the spans.
 	Sampled spans.Sampler
@@ -133,6 +135,7 @@ type Instance struct {
 	directory *directory
 	follower  *lane.Follower
 	members   *membership
+	owners    *owners
 	group     *group
 	progress  *progress
 	upgrade   *upgrade
@@ -195,6 +198,9 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	case StandbyAll, StandbyOwned:
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
+	}
+	if cfg.AdvertiseURL != "" && !ValidAddress(cfg.AdvertiseURL) {
+		return nil, fmt.Errorf("the advertised address %q is none that others may be told", cfg.AdvertiseURL)
 	}
 	i := &Instance{cfg: cfg, began: now(), log: cfg.Logger, readers: newReaders(), silences: newSilences(), letterReaders: make(chan struct{}, maxLetterReaders), letterBounds: ownLetterBounds}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -262,9 +268,20 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	speaks := OwnDialect
 	i.group = &group{
 		topics: &i.topics, opts: i.kafka, client: i.client, session: cfg.SessionTimeout,
-		told: func() told { return told{cfg.ID, speaks, i.progress.tells()} }, next: i.progress.hears,
-		file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
+		told: func() told {
+			t := told{Instance: cfg.ID, Dialect: speaks, Behind: i.progress.tells(), URL: cfg.AdvertiseURL}
+			if t.URL != "" {
+				t.URLProof = i.keys().Vouch(cfg.Namespace, cfg.ID, cfg.AdvertiseURL)
+			}
+			return t
+		},
+		next: func(next []int32) {
+			i.progress.hears(next)
+			i.owners.hears()
+		},
+		keys: i.keys, file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
 	}
+	i.owners = &owners{members: i.group.members, own: cfg.AdvertiseURL, dealt: make(chan struct{}, 1)}
 	i.upgrade = &upgrade{settled: i.group.settled, newest: OwnDialect.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
 		_, highest, err := i.formats()
 		return highest, err
@@ -481,6 +498,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	running.Go(func() { g.showLag(ctx, member, i.members) })
 	running.Go(func() { g.poll(ctx, member) })
 	running.Go(func() { i.upgrade.run(ctx) })
+	running.Go(func() { i.owners.run(ctx) })
 	running.Go(func() { i.lookForAdded(ctx) })
 	running.Go(func() { i.comeCloser(ctx, member.ForceRebalance) })
 
@@ -621,14 +639,14 @@ func (i *Instance) Items(id, step string, behind, limit int, failed bool) (all [
 }
 
 // kept returns the partition of an order. It fails with [ErrElsewhere] if it is not kept
-// here, and with [ErrUnknownYet].
+// here, which is an [*ElsewhereError], and with [ErrUnknownYet].
 func (i *Instance) kept(id string) (int32, error) {
 	p := i.Partition(id)
 	if slices.Contains(i.Elsewhere(), p) {
 		if slices.Contains(i.members.all(), p) {
 			return 0, fmt.Errorf("%w: this instance is taking partition %d over; try again in a moment", ErrUnknownYet, p)
 		}
-		return 0, fmt.Errorf("%w: partition %d of order %q is owned by another instance, and this one keeps only its own (--standby %s); ask that one", ErrElsewhere, p, id, i.cfg.Standby)
+		return 0, i.elsewhere(p, id)
 	}
 	return p, i.tells(p, nil)
 }

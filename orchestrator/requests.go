@@ -398,7 +398,11 @@ func (i *Instance) SkipLost(ctx context.Context, p int32, by lane.Author, why st
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("%w %d; as far as is known here it is %q: ask that one", ErrNotOwner, p, heads[p].Owner)
+		ask := "ask that one"
+		if address := i.owners.of(p); address != "" {
+			ask += " at " + address
+		}
+		return fmt.Errorf("%w %d; as far as is known here it is %q: %s", ErrNotOwner, p, heads[p].Owner, ask)
 	}
 	err := i.members.skips(ctx, p, by, why)
 	if errors.Is(err, lane.ErrNothingLost) {

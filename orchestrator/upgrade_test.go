@@ -109,7 +109,9 @@ func TestWhichPartitionsRise(t *testing.T) {
 // did before: that a member tells something changes none of its assignments.
 func TestWhatMembersTell(t *testing.T) {
 	plain := kgo.CooperativeStickyBalancer()
-	tells := telling{GroupBalancer: plain, told: func() told { return told{"i-1", Dialect{3, 2, []string{"orders", "signals"}}, "0a"} }}
+	tells := telling{GroupBalancer: plain, told: func() told {
+		return told{Instance: "i-1", Dialect: Dialect{3, 2, []string{"orders", "signals"}}, Behind: "0a"}
+	}}
 	if tells.ProtocolName() != "cooperative-sticky" || !tells.IsCooperative() {
 		t.Errorf("the assignor is %s", tells.ProtocolName())
 	}

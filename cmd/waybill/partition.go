@@ -51,7 +51,7 @@ instance that is asked has not read. Others may be ahead of it, or behind.`,
 func listPartitions(row func(...any), out *output, all []api.Partition) {
 	columns := []any{"PARTITION", "OWNER", "CLAIMED", "BEHIND", "STATE"}
 	if out.wide() {
-		columns = append(columns, "OFFSET", "TRANSACTION")
+		columns = append(columns, "OFFSET", "TRANSACTION", "OWNER'S ADDRESS")
 	}
 	row(columns...)
 	for i := range all {
@@ -65,7 +65,7 @@ func listPartitions(row func(...any), out *output, all []api.Partition) {
 		}
 		columns := []any{p.Partition, words.Or(p.Owner), out.when(p.ClaimedAt), words.Or(p.Behind), state}
 		if out.wide() {
-			columns = append(columns, p.Offset, p.Transaction)
+			columns = append(columns, p.Offset, p.Transaction, words.Dash(p.OwnerURL))
 		}
 		row(columns...)
 	}

@@ -60,6 +60,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.DurationVar(&lag, "max-lag", time.Minute, "how long a submission over HTTP may wait to be read before no more are taken for its partition; 0 means for ever")
 	flags.DurationVar(&patience, "status-patience", 24*time.Hour, "how long a status message waits for a caller's own topic that takes none: then the namespace's status topic has it")
 	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
+	flags.StringVar(&web.advertise, "advertise-url", "", "address under which this instance's HTTP server, and no other's, is reached, such as http://waybill-1:8080: the others name it where they are asked for what it keeps (--standby owned)")
 	flags.Int64Var(&within, "close", 10_000, "how many records behind the end of a partition's journal this instance may be at most to get the partition from another that serves it")
 	asked.add(flags)
 	callers.add(flags)
@@ -129,7 +130,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
-				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, ClaimedApprovals: callers.claims, SignalKeep: callers.keep, Keys: keys, Meters: meters, Sampled: traces.Sampled(), Logger: log,
+				Standby: orchestrator.Standby(standby.value), AdvertiseURL: web.advertise, Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, ClaimedApprovals: callers.claims, SignalKeep: callers.keep, Keys: keys, Meters: meters, Sampled: traces.Sampled(), Logger: log,
 			}, server.Server, journal, alerts)
 		})
 		select {

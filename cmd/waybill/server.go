@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -19,6 +20,7 @@ import (
 type serverFlags struct {
 	server, token, tokenFile string
 	ca, cert, key            string
+	owners                   []string
 }
 
 // addServer adds the flags that say which instance to talk to.
@@ -31,6 +33,7 @@ func addServer(flags *pflag.FlagSet) *serverFlags {
 	flags.StringVar(&s.ca, "ca", "", "PEM file with the authorities to trust with the server's certificate, instead of the system's")
 	flags.StringVar(&s.cert, "cert", "", "PEM file with the certificate that says who asks")
 	flags.StringVar(&s.key, "key", "", "PEM file with that certificate's key")
+	flags.StringSliceVar(&s.owners, "owner-hosts", nil, "hosts, or patterns such as *.waybill.svc, to which what says who asks may go, too, where the server names the instance that answers (--standby owned); without, to the server's host alone")
 	return s
 }
 
@@ -47,10 +50,15 @@ func (s *serverFlags) talk(do func(*api.Client) error) error {
 	if err != nil {
 		return usageError{err}
 	}
+	for _, pattern := range s.owners {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return usageError{fmt.Errorf("--owner-hosts %q: use hosts, or patterns of hosts such as *.waybill.svc", pattern)}
+		}
+	}
 	if err := s.inClear(token != "", trust != nil); err != nil {
 		return usageError{err}
 	}
-	client, err := api.NewClient(s.server, api.WithToken(token), api.WithTLS(trust))
+	client, err := api.NewClient(s.server, api.WithToken(token), api.WithTLS(trust), api.WithOwners(s.owners))
 	if err != nil {
 		return usageError{fmt.Errorf("--server: %w", err)}
 	}

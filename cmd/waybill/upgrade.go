@@ -35,9 +35,9 @@ func upgradeCommand(use, short, long string, call func(*api.Client, context.Cont
 				return err
 			}
 			if err := out.print(cmd, u, func(row func(...any)) {
-				row("INSTANCE", "HOST", "FORMAT", "LANGUAGE")
+				row("INSTANCE", "HOST", "FORMAT", "LANGUAGE", "ADDRESS")
 				for _, m := range u.Members {
-					row(m.Instance, m.Host, m.Dialect.Format, m.Dialect.Language)
+					row(m.Instance, m.Host, m.Dialect.Format, m.Dialect.Language, words.Dash(m.URL))
 				}
 			}); err != nil {
 				return err

@@ -24,6 +24,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
 )
 
 // web is the HTTP server of a process.
@@ -50,9 +51,11 @@ type httpFlags struct {
 	base     string
 	external string
 	codec    string
-	admin    string
-	tls      tlsFlags
-	bulk     string // no flag: where records of bulk acts are
+	// advertise is a flag of instances that others know of.
+	advertise string
+	admin     string
+	tls       tlsFlags
+	bulk      string // no flag: where records of bulk acts are
 }
 
 func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
@@ -77,6 +80,9 @@ func (f *httpFlags) names(listener net.Addr) []string {
 		return nil
 	}
 	names := append([]string{"localhost", "127.0.0.1", "[::1]"}, f.hosts...)
+	if u, err := url.Parse(f.advertise); err == nil && u.Host != "" {
+		names = append(names, u.Host)
+	}
 	if own := bound.Unmap().String(); local && own != "127.0.0.1" && own != "::1" {
 		names = append(names, own)
 	}
@@ -106,6 +112,11 @@ func (f *httpFlags) check(listener net.Addr) error {
 		u, err := url.Parse(f.external)
 		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != f.base {
 			return fmt.Errorf("--http-url %q: use an address such as https://waybill.example%s, with the path that --http-base says and without a / at its end", f.external, f.base)
+		}
+	}
+	if f.advertise != "" {
+		if u, err := url.Parse(f.advertise); err != nil || !orchestrator.ValidAddress(f.advertise) || u.Path != f.base {
+			return errors.New("--advertise-url: use an address such as http://waybill-1:8080" + f.base + ", of http or https, with the path that --http-base says, and without a user, a query, a fragment or a / at its end")
 		}
 	}
 	return f.tls.check()

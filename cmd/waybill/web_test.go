@@ -83,17 +83,20 @@ func TestHostsThatMayBeNamed(t *testing.T) {
 	for _, c := range []struct {
 		listens string
 		hosts   []string
+		told    string // see --advertise-url
 		fine    []string
 		refused []string
 	}{
-		{"127.0.0.1:0", nil, []string{"localhost:1", "LOCALHOST", "127.0.0.1:8080", "[::1]:8080", "[::1]"}, []string{rebound, "localhost.rebound.example", "127.0.0.2", "0.0.0.0", ""}},
-		{"127.0.0.1:0", []string{"orders.example:443", "Other.example"}, []string{"orders.example", "ORDERS.example:8443", "other.example", "localhost"}, []string{rebound}},
-		{"127.0.0.2:0", nil, []string{"127.0.0.2:80", "127.0.0.1", "localhost"}, []string{rebound, "127.0.0.3"}},
-		{"[::1]:0", nil, []string{"[::1]:80", "localhost"}, []string{rebound}},
-		{"0.0.0.0:0", nil, []string{"127.0.0.1", rebound, "10.0.0.5"}, nil},
-		{"0.0.0.0:0", []string{"orders.example"}, []string{"orders.example:80", "localhost"}, []string{rebound, "10.0.0.5"}},
+		{"127.0.0.1:0", nil, "", []string{"localhost:1", "LOCALHOST", "127.0.0.1:8080", "[::1]:8080", "[::1]"}, []string{rebound, "localhost.rebound.example", "127.0.0.2", "0.0.0.0", ""}},
+		{"127.0.0.1:0", []string{"orders.example:443", "Other.example"}, "", []string{"orders.example", "ORDERS.example:8443", "other.example", "localhost"}, []string{rebound}},
+		{"127.0.0.2:0", nil, "", []string{"127.0.0.2:80", "127.0.0.1", "localhost"}, []string{rebound, "127.0.0.3"}},
+		{"[::1]:0", nil, "", []string{"[::1]:80", "localhost"}, []string{rebound}},
+		{"0.0.0.0:0", nil, "", []string{"127.0.0.1", rebound, "10.0.0.5"}, nil},
+		{"0.0.0.0:0", []string{"orders.example"}, "", []string{"orders.example:80", "localhost"}, []string{rebound, "10.0.0.5"}},
+		{"0.0.0.0:0", []string{"orders.example"}, "http://10.0.0.5:8080", []string{"orders.example:80", "10.0.0.5:8080"}, []string{rebound}},
+		{"0.0.0.0:0", nil, "http://10.0.0.5:8080", []string{"10.0.0.5:8080", rebound}, nil},
 	} {
-		server, err := listenHTTP(t.Context(), httpFlags{addr: c.listens, hosts: c.hosts, open: true}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		server, err := listenHTTP(t.Context(), httpFlags{addr: c.listens, hosts: c.hosts, advertise: c.told, open: true}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			if strings.HasPrefix(c.listens, "[") {
 				continue // this machine has no IPv6
@@ -122,6 +125,51 @@ func TestHostsThatMayBeNamed(t *testing.T) {
 		if err := server.close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What others are told of an instance is an address of its HTTP server, and to whom a key may go a host.
+func TestAddressesOfInstances(t *testing.T) {
+	serve := []string{"serve", "--brokers", "127.0.0.1:1", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--http-base", "/waybill", "--advertise-url"}
+	for _, address := range []string{"waybill-1:8080", "ftp://waybill-1/waybill", "http://me:secret@waybill-1/waybill", "http://waybill-1/waybill?a=b", "http://waybill-1/waybill#a", "http://waybill-1/waybill/", "http://waybill-1", "http://waybill-1/other"} {
+		got := waybill(t, "", append(serve, address)...)
+		got.want(t, 2, "", "--advertise-url: use an address such as http://waybill-1:8080/waybill")
+		if strings.Contains(got.errs, "secret") {
+			t.Errorf("it is printed: %s", got.errs)
+		}
+	}
+	waybill(t, "", "order", "get", "o", "--server", "http://127.0.0.1:1", "--owner-hosts", "a,[").want(t, 2, "", `--owner-hosts "["`)
+}
+
+// A command asks the instance that has the order, with the token where it may go.
+func TestCommandsGoToTheOwner(t *testing.T) {
+	var said []string
+	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		said = append(said, r.Header.Get("Authorization"))
+		fmt.Fprint(w, `{"orderId":"o-1","processState":"Processed","steps":[]}`)
+	}))
+	defer owner.Close()
+	address := strings.Replace(owner.URL, "127.0.0.1", "localhost", 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusMisdirectedRequest)
+		fmt.Fprintf(w, `{"status":421,"detail":"not kept here","owner":%q}`, address)
+	}))
+	defer server.Close()
+	ask := func(args ...string) call { return waybill(t, "", append(args, "o-1", "--server", server.URL)...) }
+	ask("order", "get").want(t, 0, "o-1", "")
+	ask("order", "wait").want(t, 0, "o-1", "")
+	if len(said) != 2 || said[0] != "" {
+		t.Errorf("the owner heard %q", said)
+	}
+	ask("order", "get", "--token", "wbk_a_b").want(t, exitAway, "", "--owner-hosts")
+	if len(said) != 2 {
+		t.Errorf("the owner heard %q", said)
+	}
+	ask("order", "get", "--token", "wbk_a_b", "--owner-hosts", "localhost").want(t, 0, "o-1", "")
+	t.Setenv("WAYBILL_OWNER_HOSTS", "local*")
+	ask("order", "get", "--token", "wbk_a_b").want(t, 0, "o-1", "")
+	if len(said) != 4 || said[2] != "Bearer wbk_a_b" || said[3] != said[2] {
+		t.Errorf("the owner heard %q", said)
 	}
 }
 

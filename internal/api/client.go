@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
 )
 
 // Client talks to a running instance. What the server refuses is a [*Problem].
@@ -33,6 +35,8 @@ type Client struct {
 	token   string
 	decodes bool // see [Client.Decoding]
 	http    *http.Client
+	server  *url.URL // of which base is made; nil for one that asks nobody else
+	trusted []string // see [WithOwners]
 }
 
 // Option says how a [Client] asks.
@@ -46,6 +50,10 @@ func WithToken(token string) Option { return func(c *Client) { c.token = token }
 func WithTLS(config *tls.Config) Option {
 	return func(c *Client) { c.http.Transport.(*http.Transport).TLSClientConfig = config } //nolint:forcetypeassert // it is ours
 }
+
+// WithOwners has what says who asks go to the owners of orders, too, whose hosts match one of these patterns, as
+// [path.Match] has them. Without, it goes to no other host than the server's.
+func WithOwners(patterns []string) Option { return func(c *Client) { c.trusted = patterns } }
 
 // ErrAway says that no instance answered at the address.
 var ErrAway = errors.New("no Waybill answers")
@@ -76,8 +84,10 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 		// What says who asks goes to no other server, nor in clear.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	u.User = nil
-	c.shown = strings.TrimSuffix(u.String(), "/")
+	c.server = u
+	shown := *u
+	shown.User = nil
+	c.shown = strings.TrimSuffix(shown.String(), "/")
 	for _, set := range opts {
 		set(c)
 	}
@@ -698,8 +708,75 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	return request, nil
 }
 
-// send returns the response if it is not a refusal. The caller closes its body.
+// send returns the response if it is not a refusal. The caller closes its body. What the server says that another instance
+// answers is asked there, once, if it only reads and [Client.follows] that.
 func (c *Client) send(request *http.Request) (*http.Response, error) {
+	response, err := c.ask(request)
+	problem, refused := errors.AsType[*Problem](err)
+	if !refused || problem.Status != http.StatusMisdirectedRequest || problem.Owner == "" || request.Method != http.MethodGet || c.server == nil {
+		return response, err
+	}
+	owner, why := c.follows(problem.Owner)
+	if owner == nil {
+		problem.Detail += "; it was not asked there: " + why
+		return nil, problem
+	}
+	there := request.Clone(request.Context())
+	if there.URL, err = url.Parse(owner.String() + strings.TrimPrefix(request.URL.String(), c.base)); err != nil {
+		return nil, c.failed(err)
+	}
+	there.Host = there.URL.Host
+	response, err = (&Client{shown: problem.Owner, http: c.http}).ask(there)
+	switch other, answered := errors.AsType[*Problem](err); {
+	case answered && other.Status == http.StatusMisdirectedRequest:
+		problem.Detail += "; asked there, it says the same: the partition moves, or one of the two does not know yet"
+	case errors.Is(err, ErrAway):
+		problem.Detail += "; nobody answers there"
+	case err != nil && !answered:
+		problem.Detail += fmt.Sprintf("; asked there: %v", err)
+	default:
+		return response, err
+	}
+	return nil, problem
+}
+
+// follows returns the address of an owner that is asked in the server's place, with what says who asks, nil if it is not,
+// and why. Who may write to the group of the instances may have said any: nothing goes there in clear that does not to the server, and
+// what says who asks to its host alone, and to those of [WithOwners].
+func (c *Client) follows(address string) (owner *url.URL, why string) {
+	if !orchestrator.ValidAddress(address) {
+		return nil, "it is no address that is followed"
+	}
+	owner, err := url.Parse(address)
+	if err != nil {
+		return nil, "it is no address that is followed"
+	}
+	if c.server.Scheme == "https" && owner.Scheme != "https" {
+		return nil, "it is without TLS, and the server is not"
+	}
+	host := strings.ToLower(owner.Hostname())
+	named := slices.ContainsFunc(c.trusted, func(pattern string) bool {
+		matches, err := path.Match(strings.ToLower(pattern), host)
+		return err == nil && matches
+	})
+	if c.known() && !named && host != strings.ToLower(c.server.Hostname()) {
+		return nil, "what says who you are goes to no other host unless --owner-hosts names it"
+	}
+	owner.User = c.server.User
+	return owner, ""
+}
+
+// known says whether requests say who asks.
+func (c *Client) known() bool {
+	if c.token != "" || c.server.User != nil {
+		return true
+	}
+	transport, is := c.http.Transport.(*http.Transport)
+	return is && transport.TLSClientConfig != nil && len(transport.TLSClientConfig.Certificates) > 0
+}
+
+// ask returns the response if it is not a refusal. The caller closes its body.
+func (c *Client) ask(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w at %s: start one with `waybill dev`, or name another with --server", ErrAway, c.shown)

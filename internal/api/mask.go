@@ -95,6 +95,11 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		own.Type = cmp.Or(v.Type, typeOf(v.Status))
 		own.Errors = s.explained(c.Operation(), v.Errors)
 		answer = &own
+	case *elsewhere:
+		if v.Owner != "" {
+			there := c.URL()
+			c.SetHeader("Link", "<"+v.Owner+there.RequestURI()+`>; rel="alternate"`)
+		}
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
 	case Bulk:

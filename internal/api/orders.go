@@ -60,6 +60,7 @@ type Receipt struct {
 	OrderID string `json:"orderId"`
 	Digest  string `json:"digest,omitempty" doc:"A fingerprint of what was submitted. An order that has another was made by another submission of the same id. Left out where it is of an input that the caller may not read"`
 	Order   *Order `json:"order,omitempty" doc:"How the order stands, where the request waited for it; left out where that is not known here"`
+	Owner   string `json:"owner,omitempty" doc:"The address of the instance that keeps the order, where this one does not (--standby owned), and that is known: read it there"`
 
 	workflow string // of the order whose input was copied
 }
@@ -287,6 +288,7 @@ func (s *Server) submitted(ctx context.Context, i *orchestrator.Instance, id, di
 		defer leave()
 	}
 	await(ctx, i, id, until, known)
+	out.Body.Owner = addressIn(err)
 	if err == nil && o.Digest != "" && o.Digest != digest {
 		return nil, typed(orderIDTaken, huma.Error409Conflict(fmt.Sprintf("the submission changes nothing: %v: there is an order %q. Choose another id; to repeat a submission, send the same again", orchestrator.ErrTaken, id)))
 	}
@@ -295,6 +297,7 @@ func (s *Server) submitted(ctx context.Context, i *orchestrator.Instance, id, di
 	}
 	await(ctx, i, id, wait.until, func() bool { return known() && (err != nil || stands(o)) })
 	if err != nil {
+		out.Body.Owner = addressIn(err)
 		return out, nil
 	}
 	if stands(o) {
@@ -633,7 +636,7 @@ func (s *Server) orderError(id, doing string, err error) error {
 	case errors.Is(err, projections.ErrForgotten):
 		return huma.Error410Gone(fmt.Sprintf("order %q has ended, and is not kept any more, as its workflow says; its id stays taken, and its history is on the journal topic", id))
 	case errors.Is(err, orchestrator.ErrElsewhere):
-		return huma.NewError(http.StatusMisdirectedRequest, err.Error())
+		return elsewhereAt(addressIn(err), err.Error())
 	case errors.Is(err, orchestrator.ErrUnknownYet):
 		return retryUnknown(fmt.Sprintf("whether there is an order %q, and how it stands, is %v", id, err))
 	case errors.Is(err, orchestrator.ErrSilent):
@@ -642,6 +645,14 @@ func (s *Server) orderError(id, doing string, err error) error {
 		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)))
 	}
 	return s.broken(fmt.Sprintf("%s %q", doing, id), err)
+}
+
+// addressIn is where the instance is asked that answers, "" if that is not known.
+func addressIn(err error) string {
+	if e, is := errors.AsType[*orchestrator.ElsewhereError](err); is {
+		return e.Address
+	}
+	return ""
 }
 
 // retryUnknown answers for what an instance cannot know before it is caught up, or

@@ -85,7 +85,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	case errors.Is(err, orchestrator.ErrRefused):
 		return nil, typed(refusedByOwner, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": ")))
 	case errors.Is(err, orchestrator.ErrNotOwner):
-		return nil, huma.NewError(http.StatusMisdirectedRequest, err.Error())
+		return nil, elsewhereAt(i.OwnerAddress(partition), err.Error())
 	case err != nil:
 		return nil, huma.Error503ServiceUnavailable(err.Error())
 	}
@@ -109,6 +109,7 @@ func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body
 	out := &struct{ Body Partitions }{Partitions{Partitions: make([]Partition, len(heads))}}
 	for p := range heads {
 		out.Body.Partitions[p] = partitionOf(i, int32(p), &heads[p])
+		out.Body.Partitions[p].OwnerURL = i.OwnerAddress(int32(p))
 	}
 	for _, p := range i.Elsewhere() {
 		out.Body.Partitions[p].Elsewhere = true

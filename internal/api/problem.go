@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-json-experiment/json"
 )
 
@@ -18,6 +19,8 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Status int            `json:"status"`
 	Detail string         `json:"detail"`
 	Errors []ProblemEntry `json:"errors,omitzero"`
+	// Owner is the address of the instance that answers, of a problem of the status 421, if that is known.
+	Owner string `json:"owner,omitzero"`
 
 	// RetryAfter is when to try again; 0 if the server did not say.
 	RetryAfter time.Duration `json:"-"`
@@ -43,6 +46,21 @@ func (p *Problem) Error() string {
 		b.WriteString(e.Message)
 	}
 	return b.String()
+}
+
+// elsewhere is the problem of what another instance answers.
+type elsewhere struct {
+	huma.ErrorModel
+	Owner string `json:"owner,omitempty"`
+}
+
+// Unwrap returns the problem without the address.
+func (e *elsewhere) Unwrap() error { return &e.ErrorModel }
+
+// elsewhereAt says that another instance answers, at an address if that is known.
+func elsewhereAt(owner, why string) error {
+	status := http.StatusMisdirectedRequest
+	return &elsewhere{huma.ErrorModel{Type: typeOf(status), Title: http.StatusText(status), Status: status, Detail: why}, owner}
 }
 
 // refuse answers a request that reached no operation.

@@ -66,7 +66,7 @@ func TestProblemTypes(t *testing.T) {
 		{s.notSubmitted("o", errors.New("any")), kafkaSilent, true},
 		{s.orderError("o", "read", orchestrator.ErrUnknownYet), notReady, true},
 		{s.orderError("o", "read", orchestrator.ErrSilent), kafkaSilent, true},
-		{s.orderError("o", "read", orchestrator.ErrElsewhere), "", false},
+		{s.orderError("o", "read", orchestrator.ErrElsewhere), "elsewhere", false},
 		{s.commandError("o", command, orchestrator.ErrNoOutcome), outcomeUnknown, true},
 		{s.commandError("o", command, orchestrator.ErrRefused), refusedByOwner, false},
 		{s.commandError("o", command, orchestrator.ErrOlderRelease), upgradeNeeded, false},

@@ -221,6 +221,7 @@ func (s *Server) operations(mux, streams *http.ServeMux, version string) []byte 
 	s.upgrades(api)
 	s.caller(api)
 	s.followsLists(s.described(streams, version))
+	s.schemas.Map()["ErrorModel"].Properties["owner"] = &huma.Schema{Type: huma.TypeString, Format: "uri", Description: "Of a problem of the type elsewhere: the address of the instance that answers, if it advertises one; left out else"}
 	if s.access == nil { // nobody is asked
 		for _, path := range api.OpenAPI().Paths {
 			for _, op := range []*huma.Operation{path.Get, path.Post, path.Put, path.Delete} {

@@ -264,7 +264,11 @@ func (f *following) fails(ctx context.Context, err error) {
 	if ctx.Err() != nil || !is {
 		return
 	}
-	problem, err := json.Marshal(&Problem{Type: cmp.Or(model.Type, typeOf(model.Status)), Title: model.Title, Status: model.Status, Detail: model.Detail})
+	told := &Problem{Type: cmp.Or(model.Type, typeOf(model.Status)), Title: model.Title, Status: model.Status, Detail: model.Detail}
+	if there, is := errors.AsType[*elsewhere](err); is {
+		told.Owner = there.Owner
+	}
+	problem, err := json.Marshal(told)
 	if err == nil {
 		_ = f.send(appendSent(nil, "", "problem", problem)) // whoever hung up needs no answer
 	}

@@ -383,7 +383,25 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	if problem.Status == http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
 		c.log.Error("a page could not be made", "path", v.URL.Path, "error", err)
 	}
-	c.writeWith(w, v, problem.Status, &view{page: "problem.html", title: http.StatusText(problem.Status), data: v.from()}, problem)
+	c.writeWith(w, v, problem.Status, &view{page: "problem.html", title: http.StatusText(problem.Status), data: failure{v.from(), c.there(v, problem)}}, problem)
+}
+
+// failure is what the page of a problem shows, beside it.
+type failure struct {
+	From  string // see [visit.from]
+	There string // the same page at the instance that has what was asked for; empty if that is not known
+}
+
+// there is where a page is to which another instance answers, and to a form the page on which it stood. A log-in is of one name, and a redirect would take
+// nobody there who has none: so it is a link.
+func (c *Console) there(v *visit, problem *api.Problem) string {
+	if problem.Status != http.StatusMisdirectedRequest || problem.Owner == "" {
+		return ""
+	}
+	if v.Method == http.MethodGet {
+		return problem.Owner + v.URL.RequestURI()
+	}
+	return problem.Owner + v.back(c.base)
 }
 
 // from is the page on which somebody followed a link, or sent a form; empty if that is not known.

@@ -181,6 +181,24 @@ func (k *Keys) Actor(namespace, order string, value, signed []byte) *events.Acto
 	return actor
 }
 
+// Vouch is a code that an address is where an instance of the namespace is asked, "" where there are no keys.
+func (k *Keys) Vouch(namespace, instance, address string) string {
+	if k == nil || len(k.keys) == 0 {
+		return ""
+	}
+	return k.keys[0].id + "." + k.keys[0].address(namespace, instance, address)
+}
+
+// Vouches says whether an address may be believed: where there are keys its code is under one of them.
+func (k *Keys) Vouches(namespace, instance, address, code string) bool {
+	if k == nil || len(k.keys) == 0 {
+		return true
+	}
+	id, rest, _ := strings.Cut(code, ".")
+	key := k.of(id)
+	return key != nil && subtle.ConstantTimeCompare([]byte(key.address(namespace, instance, address)), []byte(rest)) == 1
+}
+
 // macs makes codes under one key.
 type macs struct {
 	id   string
@@ -189,8 +207,9 @@ type macs struct {
 
 // The kinds of codes: one of a kind is none of another.
 const (
-	ofToken = "waybill reply 1"
-	ofActor = "waybill actor 1"
+	ofToken   = "waybill reply 1"
+	ofActor   = "waybill actor 1"
+	ofAddress = "waybill address 1"
 )
 
 func (m *macs) token(a *Attempt) string {
@@ -208,6 +227,14 @@ func (m *macs) token(a *Attempt) string {
 func (m *macs) actor(namespace, order string, value, actor []byte) string {
 	b := make([]byte, 0, 128+len(value)+len(actor))
 	for _, part := range [][]byte{[]byte(ofActor), []byte(namespace), []byte(order), value, actor} {
+		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
+	}
+	return m.sum(b)
+}
+
+func (m *macs) address(namespace, instance, address string) string {
+	b := make([]byte, 0, 512)
+	for _, part := range []string{ofAddress, namespace, instance, address} {
 		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 	}
 	return m.sum(b)

@@ -185,3 +185,32 @@ func BenchmarkToken(b *testing.B) {
 		keys.Token(&a)
 	}
 }
+
+// A key vouches for the address of one instance of one namespace; without keys any counts.
+func TestAnAddressIsVouchedFor(t *testing.T) {
+	keys := proof.New([]proof.Key{one}, proof.Off, nil)
+	code := keys.Vouch("waybill", "i-1", "http://i-1:8080")
+	for _, c := range []struct {
+		keys                               *proof.Keys
+		namespace, instance, address, code string
+		want                               bool
+	}{
+		{keys, "waybill", "i-1", "http://i-1:8080", code, true},
+		{proof.New([]proof.Key{other, one}, proof.Off, nil), "waybill", "i-1", "http://i-1:8080", code, true},
+		{proof.New([]proof.Key{other}, proof.Off, nil), "waybill", "i-1", "http://i-1:8080", code, false},
+		{keys, "waybil", "li-1", "http://i-1:8080", code, false},
+		{keys, "waybill", "i-2", "http://i-1:8080", code, false},
+		{keys, "waybill", "i-1", "http://i-1:8081", code, false},
+		{keys, "waybill", "i-1", "http://i-1:8080", "", false},
+		{keys, "waybill", "i-1", "http://i-1:8080", "one.", false},
+		{nil, "waybill", "i-1", "http://i-1:8080", "", true},
+		{proof.New(nil, proof.Off, nil), "waybill", "i-1", "http://i-1:8080", code, true},
+	} {
+		if got := c.keys.Vouches(c.namespace, c.instance, c.address, c.code); got != c.want {
+			t.Errorf("%+v is believed: %t", c, got)
+		}
+	}
+	if none := (*proof.Keys)(nil).Vouch("waybill", "i-1", "http://i-1:8080"); none != "" {
+		t.Errorf("without keys %q is said", none)
+	}
+}

@@ -1,10 +1,8 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -36,20 +34,8 @@ func (w *world) web(r *waybill.Instance) string {
 // asks asks for something, and returns the status, when to try again, and the body.
 func (w *world) asks(method, url string) (status int, retry, body string) {
 	w.Helper()
-	request, err := http.NewRequestWithContext(context.WithoutCancel(w.Context()), method, url, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return response.StatusCode, response.Header.Get("Retry-After"), string(text)
+	status, header, body := w.asksFor(method, url)
+	return status, header.Get("Retry-After"), body
 }
 
 // settled waits until the group has so many members, and all know what they got.

@@ -1,11 +1,15 @@
 package integration
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +18,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/waybill"
@@ -260,6 +266,151 @@ func TestStandbyOwned(t *testing.T) {
 	for k := range 20 {
 		w.order(one, fmt.Sprintf("third-%d", k), in(projections.Processed))
 	}
+}
+
+// Where an instance keeps its own partitions alone, what it is asked of others goes on to their owners: as programs, the
+// commands and people ask. Once a partition has moved so does that, and an instance that tells no address is found by nobody.
+func TestReadsGoToTheOwner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kafka.Embedded(t))
+	keys := proof.New([]proof.Key{{ID: "k", Secret: []byte("secret")}}, proof.Off, nil)
+	type at struct {
+		*waybill.Instance
+		client *api.Client
+		url    string
+	}
+	begin := func(id string, tells bool) *at {
+		server := api.New(api.Config{Console: func(server http.Handler) http.Handler { return console.New(server, console.Config{}) }})
+		web := httptest.NewServer(server)
+		client, err := api.NewClient(web.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := w.Run(id, t.TempDir(), standby(orchestrator.StandbyOwned), func(cfg *orchestrator.Config) {
+			if cfg.Keys = func() *proof.Keys { return keys }; tells {
+				cfg.AdvertiseURL = web.URL
+			}
+		})
+		server.Attach(i.Instance)
+		t.Cleanup(func() {
+			client.Close()
+			web.Close()
+			server.Detach(errors.New("over"))
+		})
+		return &at{i, client, web.URL}
+	}
+	one := begin("one", true)
+	w.Register(one.Instance, fulfilment)
+	w.serveFulfilment()
+	w.complete(one.Instance, "first", 20)
+	two := begin("two", true)
+	w.share(one.Instance, two.Instance)
+	of := func(i *at) string { // an order of a partition that is not of the instance
+		for k := range 20 {
+			if id := fmt.Sprintf("first-%d", k); slices.Contains(i.Elsewhere(), i.Partition(id)) {
+				return id
+			}
+		}
+		t.Fatal("it keeps all of them")
+		return ""
+	}
+	knows := func(i *at, id, url string) {
+		t.Helper()
+		w.until("it is known where "+id+" is", func() error {
+			if now := i.OwnerAddress(i.Partition(id)); now != url {
+				return fmt.Errorf("it is at %q, and must be at %q", now, url)
+			}
+			return nil
+		})
+	}
+	for _, c := range []struct{ here, there *at }{{one, two}, {two, one}} {
+		id := of(c.here)
+		knows(c.here, id, c.there.url)
+		status, header, body := w.asksFor(http.MethodGet, c.here.url+"/api/v1/orders/"+id+"?wait=1")
+		var p api.Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || status != http.StatusMisdirectedRequest || p.Owner != c.there.url || p.Type != "urn:waybill:problem:elsewhere" || !strings.Contains(p.Detail, c.there.url) {
+			t.Errorf("%d %s", status, body)
+		}
+		if link := header.Get("Link"); link != "<"+c.there.url+"/api/v1/orders/"+id+`?wait=1>; rel="alternate"` || header.Get("Location") != "" {
+			t.Errorf("it leads to %q", link)
+		}
+		for _, path := range []string{"/history", "/events"} {
+			if status, _, body := w.asksFor(http.MethodGet, c.here.url+"/api/v1/orders/"+id+path); status != http.StatusMisdirectedRequest || !strings.Contains(body, `"owner":"`+c.there.url+`"`) {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
+		}
+		if o, err := c.here.client.Order(t.Context(), id); err != nil || o.OrderID != id {
+			t.Errorf("who asks the other one for %s is not led on: %v", id, err)
+		}
+		if h, err := c.here.client.History(t.Context(), id); err != nil || len(h.Events) == 0 {
+			t.Errorf("who asks the other one for what happened is not led on: %v", err)
+		}
+		if status, _, body := w.asksFor(http.MethodGet, c.here.url+"/orders/"+id); status != http.StatusMisdirectedRequest || !strings.Contains(body, `href="`+c.there.url+"/orders/"+id+`"`) {
+			t.Errorf("the page of %s: %d %s", id, status, body)
+		}
+		if _, _, body := w.asksFor(http.MethodGet, c.here.url+"/partitions"); !strings.Contains(body, `href="`+c.there.url+`/partitions"`) || strings.Contains(body, c.here.url) {
+			t.Errorf("the page of partitions: %s", body)
+		}
+		all, err := c.here.client.Partitions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			if (p.OwnerURL == c.there.url) != p.Elsewhere {
+				t.Errorf("partition %d is elsewhere: %t, and at %q", p.Partition, p.Elsewhere, p.OwnerURL)
+			}
+		}
+		receipt, err := http.Post(c.here.url+"/api/v1/orders?wait=30", "application/json", strings.NewReader(`{"id":"`+id+`","workflow":"fulfilment"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(receipt.Body)
+		_ = receipt.Body.Close()
+		if receipt.StatusCode != http.StatusAccepted || !strings.Contains(string(text), `"owner":"`+c.there.url+`"`) {
+			t.Errorf("who submits what is elsewhere: %d %s", receipt.StatusCode, text)
+		}
+	}
+	told, err := one.client.Upgrade(t.Context())
+	if err != nil || len(told.Members) != 2 || told.Members[0].URL == "" || told.Members[1].URL == "" {
+		t.Errorf("the members are %+v, %v", told, err)
+	}
+
+	id := of(one)
+	two.Stop()
+	w.until("one owns all", func() error { return ownsAll(one.Instance) })
+	knows(one, id, "")
+	three := begin("three", false)
+	w.share(one.Instance, three.Instance)
+	id = of(one)
+	knows(one, id, "")
+	status, header, body := w.asksFor(http.MethodGet, one.url+"/api/v1/orders/"+id)
+	if status != http.StatusMisdirectedRequest || !strings.Contains(body, "--advertise-url") || strings.Contains(body, `"owner"`) || header.Get("Link") != "" {
+		t.Errorf("of an instance that tells no address: %d %s", status, body)
+	}
+	id = of(three)
+	knows(three, id, one.url)
+	if o, err := three.client.Order(t.Context(), id); err != nil || o.OrderID != id {
+		t.Errorf("who tells nothing is not told either: %v", err)
+	}
+}
+
+// asksFor asks for something, and returns the status, what stands in front of the body, and that.
+func (w *world) asksFor(method, url string) (status int, header http.Header, body string) {
+	w.Helper()
+	request, err := http.NewRequestWithContext(context.WithoutCancel(w.Context()), method, url, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(text)
 }
 
 // completeBoth runs n orders to their end, each as its owner tells.

@@ -1,0 +1,164 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/orchestrator/proof"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+func TestValidAddress(t *testing.T) {
+	for address, want := range map[string]bool{
+		"http://waybill-1:8080": true, "https://waybill.example": true, "https://waybill.example/tools/waybill": true, "http://10.0.0.7:8080": true, "http://[fd00::7]:8080": true,
+		"": false, "waybill-1:8080": false, "//waybill-1:8080": false, "/orders": false, "http://": false, "http://:8080": false, "https:waybill.example": false,
+		"ftp://waybill-1": false, "javascript:alert(1)": false, "javascript://x/%0aalert(1)": false, "HTTP://waybill-1": false, "file:///etc/passwd": false,
+		"http://user:secret@waybill-1": false, "http://user@waybill-1": false, "http://@waybill-1": false,
+		"http://waybill-1/?a=b": false, "http://waybill-1?": false, "http://waybill-1#x": false, "http://waybill-1#": false, "http://waybill-1/": false,
+		"http://waybill-1/a b": false, "http://waybill-1/%2e%2e": false, "http://waybill-1\r\nX: y": false, "http://waybill-1/>": false, `http://waybill-1\@evil`: false, "http://wäybill": false,
+		"http://" + strings.Repeat("w", maxAddress): false,
+	} {
+		if got := ValidAddress(address); got != want {
+			t.Errorf("%q may be advertised: %t", address, got)
+		}
+	}
+	if _, err := New(t.Context(), Config{ID: "i", AdvertiseURL: "http://me:secret@waybill-1"}); err == nil || !strings.Contains(err.Error(), "advertised") {
+		t.Errorf("an instance with a wrong address: %v", err)
+	}
+}
+
+// A member tells its address behind what members of before read, who pass over it, as it passes over nothing of theirs.
+func TestMembersTellTheirAddresses(t *testing.T) {
+	tells := telling{GroupBalancer: kgo.CooperativeStickyBalancer(), told: func() told {
+		return told{Instance: "i-1", Dialect: OwnDialect, Behind: "0a", URL: "http://i-1:8080", URLProof: "k.x"}
+	}}
+	var metadata kmsg.ConsumerMemberMetadata
+	must(t, metadata.ReadFrom(tells.JoinGroupMetadata([]string{"waybill.orders"}, nil, 5)))
+	if h := heard(metadata.UserData); h.URL != "http://i-1:8080" || h.URLProof != "k.x" {
+		t.Errorf("heard is %+v", h)
+	}
+	var before struct { // as the release before has it
+		Instance string `json:"instance"`
+		Dialect
+		Behind string `json:"behind,omitempty"`
+	}
+	_, says, _ := strings.Cut(string(metadata.UserData), string(dialectMark))
+	must(t, json.Unmarshal([]byte(says), &before))
+	if before.Instance != "i-1" || before.Behind != "0a" || before.Format != OwnDialect.Format {
+		t.Errorf("a member of before hears %+v", before)
+	}
+	must(t, metadata.ReadFrom(telling{GroupBalancer: kgo.CooperativeStickyBalancer(), told: func() told { return told{Instance: "i-1"} }}.JoinGroupMetadata(nil, nil, 5)))
+	if strings.Contains(string(metadata.UserData), "url") {
+		t.Errorf("a member without an address tells %s", metadata.UserData)
+	}
+}
+
+// What the group says of addresses is believed if it is one, and, where the namespace has keys, if one of them vouches for it.
+func TestWhoseAddressIsBelieved(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	var keys *proof.Keys
+	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, AdvertiseURL: "http://i-1:8080", Keys: func() *proof.Keys { return keys }})
+	oracle.Until(t, "ready", i.Ready)
+	all, err := i.group.members(t.Context())
+	if err != nil || len(all) != 1 || all[0].URL != "http://i-1:8080" || len(all[0].given) != 1 {
+		t.Fatalf("the group has %+v, %v", all, err)
+	}
+
+	signs := proof.New([]proof.Key{{ID: "k", Secret: []byte("secret")}}, proof.Off, nil)
+	others := []struct {
+		told
+		plain, vouched string // what is believed without keys, and with them
+	}{
+		{told{Instance: "older"}, "", ""},
+		{told{Instance: "a", URL: "http://a:8080"}, "http://a:8080", ""},
+		{told{Instance: "b", URL: "http://b:8080", URLProof: signs.Vouch(topics.Namespace, "b", "http://b:8080")}, "http://b:8080", "http://b:8080"},
+		{told{Instance: "c", URL: "http://c:8080", URLProof: signs.Vouch(topics.Namespace, "b", "http://b:8080")}, "http://c:8080", ""},
+		{told{Instance: "d", URL: "javascript:alert(1)", URLProof: signs.Vouch(topics.Namespace, "d", "javascript:alert(1)")}, "", ""},
+		{told{Instance: "e", URL: "http://me:secret@e", URLProof: signs.Vouch(topics.Namespace, "e", "http://me:secret@e")}, "", ""},
+		{told{Instance: "f", URL: "ftp://f", URLProof: signs.Vouch(topics.Namespace, "f", "ftp://f")}, "", ""},
+	}
+	for _, with := range []bool{false, true} {
+		if keys = nil; with {
+			keys = signs
+		}
+		b.Fake.ControlKey(int16(kmsg.DescribeGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			answer := r.ResponseKind().(*kmsg.DescribeGroupsResponse)
+			group := kmsg.NewDescribeGroupsResponseGroup()
+			group.Group, group.State, group.ProtocolType = i.group.name(), "Stable", "consumer"
+			for n := range others {
+				m := kmsg.NewDescribeGroupsResponseGroupMember()
+				m.ProtocolMetadata = telling{GroupBalancer: kgo.CooperativeStickyBalancer(), told: func() told { return others[n].told }}.JoinGroupMetadata([]string{topics.Orders}, nil, 1)
+				group.Members = append(group.Members, m)
+			}
+			answer.Groups = append(answer.Groups, group)
+			return answer, nil, true
+		})
+		all, err := i.group.members(t.Context())
+		must(t, err)
+		for n, o := range others {
+			want := o.plain
+			if with {
+				want = o.vouched
+			}
+			if all[n].URL != want {
+				t.Errorf("with keys: %t: of %s the address %q is believed, and must be %q", with, o.Instance, all[n].URL, want)
+			}
+		}
+	}
+}
+
+// The group is asked once it has dealt, and again until it tells. What it dealt before holds meanwhile. An address of this
+// instance leads nobody back to it.
+func TestWhoOwnsIsKnownOnceItIsDealt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []Member
+		var failure error
+		asked := 0
+		o := &owners{own: "http://me", dealt: make(chan struct{}, 1), members: func(context.Context) ([]Member, error) {
+			asked++
+			return all, failure
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		go o.run(ctx)
+		synctest.Wait()
+		if asked != 0 || o.of(0) != "" {
+			t.Errorf("nothing was dealt, and the group was asked %d times", asked)
+		}
+		all = []Member{{URL: "http://a", given: []int32{0, 2}}, {URL: "http://me", given: []int32{1}}, {given: []int32{3}}}
+		o.hears()
+		o.hears()
+		synctest.Wait()
+		for p, want := range []string{"http://a", "", "http://a", "", ""} {
+			if got := o.of(int32(p)); got != want {
+				t.Errorf("partition %d is at %q, and must be at %q", p, got, want)
+			}
+		}
+		failure, all = errors.New("Kafka is away"), nil
+		o.hears()
+		synctest.Wait()
+		if o.of(0) != "http://a" {
+			t.Error("what was dealt before is forgotten")
+		}
+		failure, all = nil, []Member{{URL: "http://b", given: []int32{0}}}
+		oracle.Until(t, "it is asked again", func() error {
+			if o.of(0) != "http://b" {
+				return errors.New(o.of(0))
+			}
+			return nil
+		})
+		if o.of(2) != "" {
+			t.Error("partition 2 is nobody's, and is said to be somewhere")
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
