@@ -30,7 +30,9 @@ func TestValidAddress(t *testing.T) {
 			t.Errorf("%q may be advertised: %t", address, got)
 		}
 	}
-	if _, err := New(t.Context(), Config{ID: "i", AdvertiseURL: "http://me:secret@waybill-1"}); err == nil || !strings.Contains(err.Error(), "advertised") {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New(over, Config{ID: "i", AdvertiseURL: "http://me:secret@waybill-1"}); err == nil || !strings.Contains(err.Error(), "advertised") {
 		t.Errorf("an instance with a wrong address: %v", err)
 	}
 }

@@ -198,7 +198,7 @@ func (l *leftOut) note(page api.LeftOut) {
 // says is what the listing does not have, and why.
 func (l *leftOut) says() (lines []string) {
 	if len(l.Elsewhere) > 0 {
-		lines = append(lines, fmt.Sprintf("Orders of the partitions %v are left out: this instance does not own them, and runs with --standby owned. Ask the others too.", l.Elsewhere))
+		lines = append(lines, fmt.Sprintf("Orders of the partitions %v are left out: this instance does not own them, and runs with --standby owned. Ask the others too: waybill partition list -o wide has their addresses.", l.Elsewhere))
 	}
 	if len(l.Unknown) > 0 {
 		lines = append(lines, fmt.Sprintf("Orders of the partitions %v are left out: this instance has not read their journals to the end. Try again in a moment, or ask another.", l.Unknown))

@@ -220,7 +220,7 @@ func TestWatchAndFollow(t *testing.T) {
 	ctx, stop = context.WithCancel(t.Context())
 	defer stop()
 	watch("o-7\n", "order", "list", "-w", "--limit", "1", "-o", "name")
-	if errs.String() != "Orders of the partitions [5] are left out: this instance does not own them, and runs with --standby owned. Ask the others too.\nThere are more; see --limit.\n" {
+	if errs.String() != "Orders of the partitions [5] are left out: this instance does not own them, and runs with --standby owned. Ask the others too: waybill partition list -o wide has their addresses.\nThere are more; see --limit.\n" {
 		t.Errorf("it says %s", &errs)
 	}
 	waybill(t, "", "alerts", "-f", "-w", "--server", server.URL).want(t, exitUsage, "", "use one of the two")

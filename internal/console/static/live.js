@@ -112,6 +112,7 @@
         headers: { "If-None-Match": `W/"${content.dataset.tag}"` }, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(30000),
       });
       if (answer.status === 401) throw new Error("the server does not know any more who asks; log in again");
+      if (answer.status === 421) throw new Error("another instance has this now; load the page again");
       if (answer.status !== 304) {
         if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
