@@ -94,6 +94,14 @@ func TestDecoded(t *testing.T) {
 	waybill(t, "", "dead-letters", "show", letter, "--decode").want(t, 0, `clear:<b>2`, "")
 	waybill(t, "", "dead-letters", "show", letter, "--value").want(t, 0, `enc:2`, "")
 	waybill(t, "", "dead-letters", "show", letter, "--decode", "--value").want(t, 2, "", "--value prints what was put aside")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","note":"enc:3"}`, "--wait").want(t, 7, "", "")
+	waybill(t, "", "order", "resubmit", "o-1", "--input", `{"card":"declined","note":"enc:4"}`, "--step", "charge").want(t, 0, "", "")
+	oracle.Until(t, "it has failed again", func() error {
+		if said := waybill(t, "", "order", "history", "o-1"); strings.Count(said.out, "step.failed") != 2 {
+			return fmt.Errorf("%s", said.out)
+		}
+		return nil
+	})
 	token := i.Token(nil)
 	waybill(t, "", "order", "get", "s-1", "--decode", "--token", token).want(t, 0, `clear:<b>1`, "")
 	if tokens.Load() != "Bearer "+token {
@@ -110,6 +118,7 @@ func TestDecoded(t *testing.T) {
 	b.page(200, "/orders/s-1", "clear:&lt;b&gt;1", decoded, "!"+stored, "!<b>1")
 	b.page(200, "/orders/s-1?event=1", "clear:&lt;b&gt;1", decoded, "!"+stored)
 	b.page(200, "/approvals", "clear:&lt;b&gt;1", decoded, "!"+stored)
+	b.page(200, "/orders/o-1/attempts?of=charge", "clear:&lt;b&gt;3", "clear:&lt;b&gt;4", decoded, "!enc:")
 	if page := b.page(200, "/dead-letters/"+letter, "clear:&lt;b&gt;2", decoded); strings.Count(page, "enc:2") != 2 || strings.Count(page, "clear:") != 1 { // as it is stored, and as it is put back
 		t.Error(page)
 	}

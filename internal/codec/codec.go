@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -146,6 +147,9 @@ func (c *Codec) unanswered(err error) error {
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "proxyconnect" {
 		return errors.New("the proxy before the codec cannot be reached")
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok { // which says where the codec is
+		return errors.New("the codec's certificate is not trusted: it is of another name")
 	}
 	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("the codec's certificate is not trusted: %w", untrusted.Err)
