@@ -196,10 +196,13 @@ func TestDecoding(t *testing.T) {
 		return sorted(t, body)
 	}
 	all := s.decodable()
+	type parameter struct {
+		Name string `json:"name"`
+	}
 	var spec struct {
 		Paths map[string]map[string]struct {
-			OperationID string                  `json:"operationId"`
-			Parameters  []struct{ Name string } `json:"parameters"`
+			OperationID string      `json:"operationId"`
+			Parameters  []parameter `json:"parameters"`
 		} `json:"paths"`
 	}
 	if err := json.Unmarshal([]byte(said(s.token, "/openapi.json")), &spec); err != nil {
@@ -208,7 +211,7 @@ func TestDecoding(t *testing.T) {
 	var decodes []string
 	for _, methods := range spec.Paths {
 		for _, o := range methods {
-			if slices.ContainsFunc(o.Parameters, func(p struct{ Name string }) bool { return p.Name == "decode" }) {
+			if slices.ContainsFunc(o.Parameters, func(p parameter) bool { return p.Name == "decode" }) {
 				decodes = append(decodes, o.OperationID)
 			}
 		}
