@@ -344,7 +344,7 @@ func TestConsoleDeadLetters(t *testing.T) {
 	b.send(200, first, "corrected=true&value="+url.QueryEscape(`{"workflow":"order-fulfilment","input":{"customer":"c-7","total":42}}`), "Put back", "bad-1")
 	becomes(t, server, "bad-1", projections.Processed)
 	b.send(200, first+"/discard", "note=dealt+with", "Discarded", `!href=first`, inSecond)
-	b.page(200, first, "bad-1")
+	b.page(200, first, "bad-1", "<dt>Discarded</dt>", " by 127.0.0.1: dealt with</dd>", `!<button class="act">Discard</button>`)
 	b.send(422, second+"/discard", "note="+strings.Repeat("x", 1025), "at most 1024")
 	b.send(404, "/dead-letters/0/77/discard", "", "there is no dead letter")
 	b.page(200, "/dead-letters", inSecond)

@@ -126,6 +126,12 @@ func newLettersShow() *cobra.Command {
 				row("Source", words.Or(d.Source))
 				row("Reason", d.Reason)
 				row("Key", bytesText(d.Key))
+				if by := d.Discarded; by != nil {
+					row("Discarded", words.Clock(by.At)+" by "+words.Or(by.By)+": "+words.Or(by.Note))
+				}
+				if d.DiscardedUnknown {
+					row("Discarded", "it is not known yet; ask again")
+				}
 				for _, h := range d.Headers {
 					row("Header", h.Key+": "+bytesText(h.Value))
 				}

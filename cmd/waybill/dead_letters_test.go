@@ -147,6 +147,20 @@ func TestAReplayWithoutItsSignature(t *testing.T) {
 	waybill(t, `{"command":"pause"}`, "dead-letters", "replay", "3/17", "--value", "-", "--server", server.URL).want(t, 0, "order o-1: waybill.commands/1/7\n", "was known by a signature")
 }
 
+// Who discarded a dead letter, when and why, is shown, and that this is not known yet.
+func TestWhoDiscardedADeadLetter(t *testing.T) {
+	clearEnvironment(t)
+	for answer, shown := range map[string]string{
+		`"discarded":{"by":"ana","note":"sent anew","at":"2030-01-02T15:04:05.000Z"}`: "Discarded  2030-01-02T15:04:05.000Z by ana: sent anew\n",
+		`"discarded":{"by":null,"note":null,"at":"2030-01-02T15:04:05.000Z"}`:         "Discarded  2030-01-02T15:04:05.000Z by -: -\n",
+		`"discarded":null,"discardedUnknown":true`:                                    "Discarded  it is not known yet; ask again\n",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"reason":"r",%s}`, answer) }))
+		waybill(t, "", "dead-letters", "show", "3/17", "--utc", "--server", server.URL).want(t, exitDone, shown, "")
+		server.Close()
+	}
+}
+
 // What was dealt with is not listed any more, and is there all the same.
 func TestDiscardADeadLetter(t *testing.T) {
 	clearEnvironment(t)

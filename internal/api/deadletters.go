@@ -63,7 +63,17 @@ type WholeDeadLetter struct {
 	Headers []LetterHeader  `json:"headers" nullable:"false" doc:"With those that Waybill added"`
 	Value   *Bytes          `json:"value" doc:"Null for none"`
 	Decoded json.RawMessage `json:"decoded,omitempty" doc:"The value as the codec decodes it, where decode asked for that"`
+	// Discarded is who has it not be listed any more.
+	Discarded        *LetterDiscard `json:"discarded" doc:"Null if it is listed"`
+	DiscardedUnknown bool           `json:"discardedUnknown,omitzero" doc:"Whether it is listed is not known yet, because much was put aside behind it: asked again, the instance has read on"`
 	NotDecoded
+}
+
+// LetterDiscard is the mark of a dead letter that is not listed any more.
+type LetterDiscard struct {
+	By   *string `json:"by"`
+	Note *string `json:"note"`
+	At   *Time   `json:"at"`
 }
 
 // LetterHeader is a header of a dead letter.
@@ -117,7 +127,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.Admin, huma.Operation{
 		OperationID: "discard-dead-letter", Method: http.MethodPost, Path: letterPath + "/discard",
 		Summary: "Have an input that was put aside not be listed any more", Tags: []string{"dead letters"},
-		Description: "It can still be got by its name, and put back: a mark on the topic, which Kafka's own tools show, says that it was dealt with, by whom and why. Doing it again changes nothing: who did it first stays. After 503 it may be done, or be within half a minute.",
+		Description: "It can still be got by its name, which says by whom it was dealt with, when and why, and put back. That is a mark on the topic. Doing it again changes nothing: who did it first stays. After 503 it may be done, or be within half a minute.",
 		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusNoContent,
 		Errors: []int{http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.discardDeadLetter)
@@ -208,7 +218,15 @@ func (s *Server) getDeadLetter(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, s.letterError("get dead letter "+in.name(), err)
 	}
-	return &struct{ Body WholeDeadLetter }{wholeLetterOf(r)}, nil
+	letter := wholeLetterOf(r)
+	mark, known, err := i.Discarded(ctx, r.Partition, r.Offset)
+	if err != nil {
+		return nil, s.letterError("see whether it is discarded: dead letter "+in.name(), err)
+	}
+	if letter.DiscardedUnknown = !known && mark == nil; mark != nil {
+		letter.Discarded = &LetterDiscard{text(mark.By), text(mark.Note), at(mark.At)}
+	}
+	return &struct{ Body WholeDeadLetter }{letter}, nil
 }
 
 func wholeLetterOf(r *kgo.Record) WholeDeadLetter {

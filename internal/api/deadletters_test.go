@@ -255,7 +255,16 @@ func TestDeadLetters(t *testing.T) {
 	if marks != 1 {
 		t.Errorf("%d marks say who did it", marks)
 	}
-	s.whole(nobody)
+	for path, want := range map[string]string{nobody: "root: sent anew", bad: ""} {
+		d, _ := s.whole(path)
+		says := ""
+		if d.Discarded != nil && d.Discarded.At != nil {
+			says = *d.Discarded.By + ": " + *d.Discarded.Note
+		}
+		if says != want || d.DiscardedUnknown {
+			t.Errorf("%s was discarded by %q, %v", path, says, d.DiscardedUnknown)
+		}
+	}
 	name := strings.TrimPrefix(bad, "/api/v1/dead-letters/")
 	for _, want := range []string{
 		"audit.what=act audit.who=root audit.method=key audit.from=127.0.0.1 audit.operation=replay-dead-letter audit.on=\"" + name + " on " + topics.Orders + " of order bad, corrected\" audit.status=200",
