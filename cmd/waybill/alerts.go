@@ -44,13 +44,13 @@ func newAlerts() *cobra.Command {
 			if follows {
 				return followAlerts(cmd, client, out, limit)
 			}
-			return showList(cmd, out, *on, "alerts", limit, func(n int, after string) ([]api.Alert, api.LeftOut, string, error) {
+			return showList(cmd, out, *on, "alerts", limit, func(n int, after string) ([]api.Alert, leftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.AlertPage, error) { return client.Alerts(cmd.Context(), n, after) })
 				if n := len(page.Alerts); n > 0 && page.Alerts[n-1].At != nil && page.Alerts[n-1].At.Before(when.since) {
 					page.Next = "" // what comes behind it is older
 				}
 				page.Alerts = slices.DeleteFunc(page.Alerts, func(a api.Alert) bool { return when.given() && !when.hasTime(a.At) })
-				return page.Alerts, page.LeftOut, page.Next, err
+				return page.Alerts, leftOut{LeftOut: page.LeftOut}, page.Next, err
 			}, func(row func(...any), all []api.Alert) { listAlerts(row, out, all) })
 		})
 	}

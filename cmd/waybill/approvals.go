@@ -33,9 +33,9 @@ decide: waybill order decide ORDER STEP OUTCOME.`,
 	out := addOutput(flags, "$.approvals[*].order")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			return printList(cmd, out, "approvals", limit, func(n int, after string) ([]api.Approval, api.LeftOut, string, error) {
+			return printList(cmd, out, "approvals", limit, func(n int, after string) ([]api.Approval, leftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.ApprovalPage, error) { return client.Approvals(cmd.Context(), mine, overdue, n, after) })
-				return page.Approvals, page.LeftOut, page.Next, err
+				return page.Approvals, leftOut{LeftOut: page.LeftOut}, page.Next, err
 			}, func(row func(...any), all []api.Approval) {
 				row("ORDER", "STEP", "WORKFLOW", "SINCE", "DUE", "WHO MAY", "OUTCOMES", "SAID")
 				for i := range all {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,6 +36,9 @@ func (b *browser) tagged(path, tag string) (status int, is, said string) {
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		b.Fatal(err)
+	}
+	if as := answer.Header.Get("Waybill-As-Of"); answer.StatusCode == http.StatusNotModified && !regexp.MustCompile(`^20\S+T\S+Z 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d$`).MatchString(as) {
+		b.Errorf("a page that is as it was is as of %q", as)
 	}
 	return answer.StatusCode, answer.Header.Get("ETag"), string(text)
 }

@@ -48,10 +48,10 @@ back, and waybill dead-letters discard takes away what was dealt with.`,
 		}
 		f.Since = when.since
 		return server.talk(func(client *api.Client) error {
-			return printList(cmd, out, "deadLetters", limit, func(n int, after string) ([]api.DeadLetter, api.LeftOut, string, error) {
+			return printList(cmd, out, "deadLetters", limit, func(n int, after string) ([]api.DeadLetter, leftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.DeadLetterPage, error) { return client.DeadLetters(cmd.Context(), f, n, after) })
 				page.DeadLetters = slices.DeleteFunc(page.DeadLetters, func(d api.DeadLetter) bool { return when.given() && !when.hasTime(d.At) })
-				return page.DeadLetters, api.LeftOut{}, page.Next, err
+				return page.DeadLetters, leftOut{}, page.Next, err
 			}, func(row func(...any), all []api.DeadLetter) {
 				columns := []any{"AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON"}
 				if out.wide() {

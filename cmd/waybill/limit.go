@@ -65,9 +65,9 @@ func newLimitList() *cobra.Command {
 	out := addOutput(cmd.Flags(), "$.limits[*].name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			return printList(cmd, out, "limits", limit, func(n int, after string) ([]api.Limit, api.LeftOut, string, error) {
+			return printList(cmd, out, "limits", limit, func(n int, after string) ([]api.Limit, leftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.LimitPage, error) { return client.Limits(cmd.Context(), n, after) })
-				return page.Limits, page.LeftOut, page.Next, err
+				return page.Limits, leftOut{LeftOut: page.LeftOut}, page.Next, err
 			}, func(row func(...any), all []api.Limit) {
 				row("LIMIT", "AT A TIME", "A SECOND", "TAKEN", "WAITING", "LONGEST SINCE", "")
 				for i := range all {

@@ -117,31 +117,29 @@ func newOrderList() *cobra.Command {
 		if err := when.read(); err != nil {
 			return err
 		}
-		looked, told := 0, false
+		looked := 0
 		return server.talk(func(client *api.Client) error {
-			return showList(cmd, out, *on, "orders", limit, func(n int, after string) ([]api.Summary, api.LeftOut, string, error) {
+			return showList(cmd, out, *on, "orders", limit, func(n int, after string) ([]api.Summary, leftOut, string, error) {
 				ask := n
 				if when.given() {
 					ask = pageMost
 				}
 				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), ask, after) })
+				left := leftOut{LeftOut: page.LeftOut}
 				if err != nil || !when.given() {
-					return page.Orders, page.LeftOut, page.Next, err
+					return page.Orders, left, page.Next, err
 				}
 				if after == "" {
 					looked = 0
 				}
 				if looked += len(page.Orders); looked >= spanMost && page.Next != "" {
-					if page.Next = ""; !told {
-						fmt.Fprintf(cmd.ErrOrStderr(), "Only the first %d orders were looked at for --since and --until: narrow them with --state, --workflow or --where.\n", looked)
-					}
-					told = true
+					page.Next, left.looked = "", looked
 				}
 				page.Orders = slices.DeleteFunc(page.Orders, func(o api.Summary) bool { return !when.hasTime(o.AcceptedAt) })
 				if len(page.Orders) > n {
 					page.Orders, page.Next = page.Orders[:n], "more"
 				}
-				return page.Orders, page.LeftOut, page.Next, nil
+				return page.Orders, left, page.Next, nil
 			}, func(row func(...any), all []api.Summary) {
 				orderTable{len(filter.where) > 0, out}.rows(row, all)
 			})
@@ -152,12 +150,12 @@ func newOrderList() *cobra.Command {
 
 // printList prints what pages have, at most limit of it, and says what they leave out and whether there
 // is more. As data it stands under the key.
-func printList[T any](cmd *cobra.Command, out *output, key string, limit int, page func(n int, after string) ([]T, api.LeftOut, string, error), table func(row func(...any), all []T)) error {
+func printList[T any](cmd *cobra.Command, out *output, key string, limit int, page func(n int, after string) ([]T, leftOut, string, error), table func(row func(...any), all []T)) error {
 	return showList(cmd, out, false, key, limit, page, table)
 }
 
 // showList is printList, and shows what changes where that is watched.
-func showList[T any](cmd *cobra.Command, out *output, watched bool, key string, limit int, page func(n int, after string) ([]T, api.LeftOut, string, error), table func(row func(...any), all []T)) error {
+func showList[T any](cmd *cobra.Command, out *output, watched bool, key string, limit int, page func(n int, after string) ([]T, leftOut, string, error), table func(row func(...any), all []T)) error {
 	fetch := func() (all []T, lacks []string, err error) {
 		var left leftOut
 		all, more, err := collect(limit, func(n int, after string) ([]T, string, error) {
@@ -188,9 +186,13 @@ func showList[T any](cmd *cobra.Command, out *output, watched bool, key string, 
 }
 
 // leftOut is what the pages of a listing do not have.
-type leftOut struct{ api.LeftOut }
+type leftOut struct {
+	api.LeftOut
+	looked int // among so many orders --since and --until chose, and there are more; 0 if there are not
+}
 
-func (l *leftOut) note(page api.LeftOut) {
+func (l *leftOut) note(page leftOut) {
+	l.looked = page.looked
 	l.Elsewhere = page.Elsewhere
 	l.Unknown = slices.Compact(slices.Sorted(slices.Values(slices.Concat(l.Unknown, page.Unknown))))
 }
@@ -202,6 +204,9 @@ func (l *leftOut) says() (lines []string) {
 	}
 	if len(l.Unknown) > 0 {
 		lines = append(lines, fmt.Sprintf("Orders of the partitions %v are left out: this instance has not read their journals to the end. Try again in a moment, or ask another.", l.Unknown))
+	}
+	if l.looked > 0 {
+		lines = append(lines, fmt.Sprintf("Only the first %d orders were looked at for --since and --until: narrow them with --state, --workflow or --where.", l.looked))
 	}
 	return lines
 }

@@ -155,7 +155,7 @@ func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.
 	}
 	all, _, err := collect(0, func(n int, after string) ([]api.Summary, string, error) {
 		page, err := known(ctx, func() (*api.OrderPage, error) { return client.Orders(ctx, filter, n, after) })
-		left.note(page.LeftOut)
+		left.note(leftOut{LeftOut: page.LeftOut})
 		return page.Orders, page.Next, err
 	})
 	if err != nil {

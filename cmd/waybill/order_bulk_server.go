@@ -50,7 +50,7 @@ func (b *bulk) byServer(cmd *cobra.Command, client *api.Client, command *events.
 	if act.More { // than one act takes
 		return errNoBulk
 	}
-	left := leftOut{act.LeftOut}
+	left := leftOut{LeftOut: act.LeftOut}
 	left.warn(cmd)
 	if sure, err := b.confirm(cmd, act.Matched); !sure || err != nil {
 		return err

@@ -27,14 +27,14 @@ order waits for an operator. Items are counted from 1.`,
 	out := addOutput(flags, "$.items[*].order")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
-			return printList(cmd, out, "items", limit, func(n int, after string) ([]api.Item, api.LeftOut, string, error) {
+			return printList(cmd, out, "items", limit, func(n int, after string) ([]api.Item, leftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.ItemPage, error) {
 					return client.Items(cmd.Context(), args[0], args[1], failed, n, after)
 				})
 				if err != nil {
-					return nil, api.LeftOut{}, "", err
+					return nil, leftOut{}, "", err
 				}
-				return page.Items, api.LeftOut{}, page.Next, nil
+				return page.Items, leftOut{}, page.Next, nil
 			}, func(row func(...any), all []api.Item) { listItems(row, all, out) })
 		})
 	}

@@ -202,9 +202,9 @@ func newScheduleList() *cobra.Command {
 	out := addOutput(cmd.Flags(), "$.schedules[*].name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			return showList(cmd, out, *on, "schedules", limit, func(n int, after string) ([]api.Schedule, api.LeftOut, string, error) {
+			return showList(cmd, out, *on, "schedules", limit, func(n int, after string) ([]api.Schedule, leftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.SchedulePage, error) { return client.Schedules(cmd.Context(), n, after) })
-				return page.Schedules, page.LeftOut, page.Next, err
+				return page.Schedules, leftOut{LeftOut: page.LeftOut}, page.Next, err
 			}, func(row func(...any), all []api.Schedule) {
 				columns := []any{"SCHEDULE", "WHEN", "WORKFLOW", "NEXT", "OPEN", "STARTED", "SKIPPED", ""}
 				if out.wide() {

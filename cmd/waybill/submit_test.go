@@ -91,6 +91,7 @@ func TestAProxyAnswers(t *testing.T) {
 		{"502", exitAway, "answered with status 502 Bad Gateway, as a proxy does that reaches no Waybill"},
 		{"503", exitAway, "answered with status 503 Service Unavailable, as a proxy does"},
 		{"504", exitAway, "answered with status 504 Gateway Timeout, as a proxy does"},
+		{"429", exitAway, "answered with status 429 Too Many Requests, as a proxy does that takes no more at present; try again later"},
 		{"500", exitFailed, "is it a Waybill?"},
 		{"404", exitFailed, "is it a Waybill?"},
 	} {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -163,6 +165,38 @@ func TestFrame(t *testing.T) {
 	}
 	if got, want := string(frame("1\n2\n3\n4\n", 5, 3)), "\x1b[H1\x1b[K\n… an…\x1b[K\n\x1b[J"; got != want {
 		t.Errorf("%q", got)
+	}
+}
+
+// What --since chooses among has an end, which is said: once, and on a terminal in what is shown, and not across it.
+func TestWatchWhatIsChosenByTime(t *testing.T) {
+	clearEnvironment(t)
+	const says = "Only the first 10000 orders were looked at for --since and --until: narrow them with --state, --workflow or --where.\n"
+	many := make([]string, spanMost)
+	for n := range many {
+		many[n] = "o Pending"
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminal can be had: %v", err)
+	}
+	defer terminal.Close()
+	for to, want := range map[io.Writer]string{io.Discard: says, terminal: ""} {
+		ctx, stop := context.WithCancel(t.Context())
+		asked := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if asked++; asked == 3 {
+				stop()
+			}
+			fmt.Fprint(w, listing("more", many...))
+		}))
+		var errs bytes.Buffer
+		code := run(ctx, []string{"order", "list", "-w", "--since", "1h", "--server", server.URL}, strings.NewReader(""), to, &errs)
+		if code != 0 || errs.String() != want {
+			t.Errorf("exit code %d, %s", code, &errs)
+		}
+		server.Close()
+		stop()
 	}
 }
 

@@ -26,7 +26,7 @@ has open orders.`,
 				return err
 			}
 			var left leftOut
-			left.note(v.LeftOut)
+			left.note(leftOut{LeftOut: v.LeftOut})
 			left.warn(cmd)
 			least := ""
 			if v.More {

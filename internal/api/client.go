@@ -800,6 +800,8 @@ func (c *Client) ask(request *http.Request) (*http.Response, error) {
 		switch response.StatusCode {
 		default:
 			return nil, fmt.Errorf("%s answered with status %s and no problem document: is it a Waybill?", c.shown, response.Status)
+		case http.StatusTooManyRequests:
+			problem = &Problem{Status: response.StatusCode, Detail: fmt.Sprintf("%s answered with status %s, as a proxy does that takes no more at present; try again later", c.shown, response.Status)}
 		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 			problem = &Problem{Status: response.StatusCode, Detail: fmt.Sprintf("%s answered with status %s, as a proxy does that reaches no Waybill", c.shown, response.Status)}
 		}

@@ -303,6 +303,9 @@ func (c *Console) write(w http.ResponseWriter, v *visit, status int, shown *view
 	c.writeWith(w, v, status, shown, nil)
 }
 
+// asOf is a header of the answer that a page is as it was: as of when, as its time element has that, and its text.
+const asOf = "Waybill-As-Of"
+
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
 		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Made: time.Now(), Live: shown.live,
@@ -322,6 +325,7 @@ func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *
 		tag := `W/"` + page.Tag + `"`
 		w.Header().Set("ETag", tag)
 		if has == tag {
+			w.Header().Set(asOf, stamp(page.Made)+" "+page.Made.Format(clockForm))
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}

@@ -120,6 +120,12 @@
           take(page);
           made().replaceWith(page.getElementById("made"));
         }
+      } else {
+        const [, at, text] = answer.headers.get("Waybill-As-Of")?.match(/^(\S+) (.+)$/) ?? [];
+        if (at) {
+          made().dateTime = at;
+          put(made(), text);
+        }
       }
       const date = Date.parse(answer.headers.get("Date"));
       if (Math.abs(date - began - skew) > 2000) skew = date - began;
