@@ -217,15 +217,9 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(u.alive, collectWithin)
 	defer cancel()
 	if limits, err := u.OwnLimits(ctx); err == nil {
-		waiting, taken := make(map[string]int), make(map[string]int)
-		for _, o := range limits {
-			label := u.Meters().Limits.Label(events.LimitOf(o.ID))
-			waiting[label] += o.Places.Waiting
-			taken[label] += o.Places.Taken
-		}
-		for label, n := range waiting {
-			gauge(limitWaiting, float64(n), label)
-			gauge(limitTaken, float64(taken[label]), label)
+		for label, of := range placesOf(limits, &u.Meters().Limits) {
+			gauge(limitWaiting, float64(of.waiting), label)
+			gauge(limitTaken, float64(of.taken), label)
 		}
 	}
 	if folds, err := u.Folds(); err == nil {
@@ -234,6 +228,20 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 			gauge(behind, float64(f.Behind), strconv.Itoa(p))
 		}
 	}
+}
+
+// places are those of limits that stand under one label.
+type places struct{ waiting, taken int }
+
+// placesOf are the places of limits by their names, as these stand in labels.
+func placesOf(limits []*projections.Order, names *lane.Names) map[string]places {
+	by := make(map[string]places, min(len(limits), lane.MaxNames+1))
+	for _, o := range limits {
+		label := names.Label(events.LimitOf(o.ID))
+		of := by[label]
+		by[label] = places{of.waiting + o.Places.Waiting, of.taken + o.Places.Taken}
+	}
+	return by
 }
 
 // secondsSince is 0 for a time that is not there, or is still to come.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // For how long an agent has been silent, once an operator was called for that, is there for
@@ -90,5 +93,21 @@ func TestAgentsInLabelsAreBounded(t *testing.T) {
 		if len(by) != lane.MaxNames+1 || by[lane.OtherNames].Waiting != 10_000-lane.MaxNames {
 			t.Errorf("%d have series, and for the others %d wait", len(by), by[lane.OtherNames].Waiting)
 		}
+	}
+}
+
+// However many limits there are, a hundred have series of their own, the same ones each time, and the others are one together.
+func TestLimitsInLabelsAreBounded(t *testing.T) {
+	var all []*projections.Order
+	for n := range 250 {
+		all = append(all, &projections.Order{ID: events.LimitID(fmt.Sprint("l-", n)), Places: &projections.Places{Waiting: 1, Taken: 2}})
+	}
+	var names lane.Names
+	for range 2 {
+		by := placesOf(all, &names)
+		if len(by) != lane.MaxNames+1 || by[lane.OtherNames] != (places{150, 300}) || by["l-0"] != (places{1, 2}) || by["l-99"] != (places{1, 2}) {
+			t.Errorf("%d have series, and the others %+v", len(by), by[lane.OtherNames])
+		}
+		slices.Reverse(all) // who is first later takes no other's label
 	}
 }

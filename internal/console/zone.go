@@ -50,7 +50,7 @@ func timeIn(text string, zone *time.Location) (at time.Time, err error) {
 		if at.Format(form) != text {
 			return at, fmt.Errorf("the clocks of %s never show %s: they are set forward then", zone, text)
 		}
-		for _, other := range []time.Duration{-time.Hour, time.Hour, -30 * time.Minute, 30 * time.Minute} { // as far as clocks are set back
+		for _, other := range []time.Duration{-time.Hour, time.Hour, -30 * time.Minute, 30 * time.Minute, -2 * time.Hour, 2 * time.Hour} { // as far as clocks are set back
 			if at.Add(other).Format(form) == text {
 				return at, fmt.Errorf("the clocks of %s show %s twice: write it with its offset, such as %s", zone, text, at.Format(time.RFC3339))
 			}
