@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ func TestReadsGoToTheOwner(t *testing.T) {
 	}
 	defer client.Close()
 	atOwner = nil
-	if _, err := client.SkipLost(t.Context(), 0, &Act{}); err == nil || len(atOwner) > 0 {
+	if _, err := client.StartBulk(t.Context(), "b"); err == nil || len(atOwner) > 0 {
 		t.Errorf("an act: %v, at the owner %d", err, len(atOwner))
 	}
 
@@ -108,6 +109,25 @@ func TestReadsGoToTheOwner(t *testing.T) {
 	safe.http.Transport = secret.Client().Transport
 	if _, err := safe.Order(t.Context(), "o"); err == nil || !strings.Contains(err.Error(), "without TLS") || len(atOwner) > 0 {
 		t.Errorf("out of TLS: %v, at the owner %d", err, len(atOwner))
+	}
+}
+
+// A certificate says who asks, too.
+func TestACertificateGoesToNoOtherHost(t *testing.T) {
+	shows := func(certificates ...tls.Certificate) *Client {
+		c, err := NewClient("https://waybill.example", WithTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: certificates}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for address, want := range map[string]bool{"https://waybill.example:8443": true, "https://WAYBILL.example": true, "https://evil.example": false, "https://waybill.example.evil.example": false} {
+		if to, why := shows(tls.Certificate{}).follows(address); (to != nil) != want || !want && !strings.Contains(why, "--owner-hosts") {
+			t.Errorf("with a certificate %s is asked: %v %q", address, to, why)
+		}
+		if to, why := shows().follows(address); to == nil {
+			t.Errorf("without, %s is not asked: %q", address, why)
+		}
 	}
 }
 

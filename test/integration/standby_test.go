@@ -339,6 +339,10 @@ func TestReadsGoToTheOwner(t *testing.T) {
 				t.Errorf("%s: %d %s", path, status, body)
 			}
 		}
+		skip := fmt.Sprintf("%s/api/v1/partitions/%d/skip-lost", c.here.url, c.here.Partition(id))
+		if status, _, body := w.asksFor(http.MethodPost, skip); status != http.StatusMisdirectedRequest || !strings.Contains(body, `"owner":"`+c.there.url+`"`) {
+			t.Errorf("an act on a partition: %d %s", status, body)
+		}
 		if o, err := c.here.client.Order(t.Context(), id); err != nil || o.OrderID != id {
 			t.Errorf("who asks the other one for %s is not led on: %v", id, err)
 		}
