@@ -271,7 +271,7 @@ func (s *letterSearch) read(ctx context.Context, t *letterTail) error {
 		return err
 	}
 	s.discards.read(t.partition, from, t.before)
-	t.found = slices.DeleteFunc(t.found, func(d DeadLetter) bool { 
+	t.found = slices.DeleteFunc(t.found, func(d DeadLetter) bool {
 		_, discarded := s.discards.mark(t.partition, d.Offset)
 		return discarded
 	})

@@ -123,11 +123,13 @@ func TestBulkActs(t *testing.T) {
 			"Orders of the partitions [7] are left out: this instance has not read their journals to the end. Try again in a moment, or ask another.\n5 orders came to be under the filter meanwhile, and nothing was done to them.\nwaybill: 1 of 4 orders could not be cancelled", "POST/stop 0",
 		},
 		{
-			"one had changed", map[string][]string{"POST": {standing("prepared")}, "POST/start": {standing("running")}, "GET": {standing("done", ended)}, "GET/orders": {`{"orders":[{"orderId":"a","outcome":"done"},{"orderId":"b","outcome":"left"}]}`}},
+			"one had changed",
+			map[string][]string{"POST": {standing("prepared")}, "POST/start": {standing("running")}, "GET": {standing("done", ended)}, "GET/orders": {`{"orders":[{"orderId":"a","outcome":"done"},{"orderId":"b","outcome":"left"}]}`}},
 			false, exitLeft, `"left":["b"],"act":"b-1"}`, "waybill: 1 of 4 orders were cancelled, and 1 had changed when their turn came\n", "POST/stop 0",
 		},
 		{
-			"partitions are not known", map[string][]string{"POST": {standing("prepared", `"unknown":[7]`)}, "POST/start": {standing("running", `"unknown":[7]`)}, "GET": {standing("done", ended, `"unknown":[7]`)}, "GET/orders": {`{"orders":[{"orderId":"a","outcome":"done"}]}`}},
+			"partitions are not known",
+			map[string][]string{"POST": {standing("prepared", `"unknown":[7]`)}, "POST/start": {standing("running", `"unknown":[7]`)}, "GET": {standing("done", ended, `"unknown":[7]`)}, "GET/orders": {`{"orders":[{"orderId":"a","outcome":"done"}]}`}},
 			false, exitLeft, `"left":[],"act":"b-1","unknown":[7]}`, "the orders of 1 partition were not looked at\n", "POST/stop 0",
 		},
 		{
