@@ -116,7 +116,7 @@ func (i *Instance) keys() *proof.Keys {
 // elsewhere says that an order is in a partition of another instance.
 func (i *Instance) elsewhere(p int32, id string) error {
 	e := &ElsewhereError{Partition: p, Address: i.owners.of(p)}
-	ask := "ask that one, whose address is not known here (--advertise-url)"
+	ask := "ask that one, whose address is not known here: it advertises none of its own (--advertise-url), none that keys vouch for, or partitions move"
 	if e.Address != "" {
 		ask = "ask that one at " + e.Address
 	}

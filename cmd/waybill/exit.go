@@ -41,7 +41,7 @@ var exitCodes = []struct {
 	{exitAway, "the server cannot be reached, is not ready, or takes no more at present: the same may succeed later"},
 	{exitEnded, "the order that was waited for ended otherwise, or waits for an operator (`submit --wait`, `order rerun --wait`, `order wait`)"},
 	{exitLate, "the time is up that it was given with --timeout"},
-	{exitLeft, "of many orders some were left as they are: they had changed, or their partitions could not be looked at; the same command goes on with those that it matches then"},
+	{exitLeft, "of many orders some were left as they are: they had changed, or their partitions could not be looked at; the same command goes on with those that it matches then, and those of partitions that another instance has alone are acted on by the same command to that one"},
 	{exitInterrupted, "interrupted before it was done"},
 }
 

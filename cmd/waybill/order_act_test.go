@@ -268,7 +268,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	o := newOwner(t, page("x", 2), page("", 1), page(""), page("", 7))
 	waybill(t, "", "order", "list").want(t, 0, "", "Orders of the partitions [1 2] are left out: this instance has not read their journals to the end.")
 	waybill(t, "", "order", "list").want(t, 0, "", says)
-	waybill(t, "", "order", "cancel", "--state", "Error", "--yes").want(t, exitLeft, "", "waybill: 0 of 0 orders were cancelled, and 0 had changed when their turn came; the orders of 2 partitions were not looked at\n")
+	waybill(t, "", "order", "cancel", "--state", "Error", "--yes").want(t, exitLeft, "", "waybill: 0 of 0 orders were cancelled, and 0 had changed when their turn came; the orders of 1 partition were not looked at; the orders of 1 partition are other instances' to act on (--server)\n")
 	if len(o.listed) != 4 {
 		t.Errorf("%q", o.listed)
 	}

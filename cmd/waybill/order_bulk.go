@@ -137,8 +137,11 @@ func (b *bulk) tell(cmd *cobra.Command, result *bulkResult, why error, out *outp
 		return fmt.Errorf("%d of %d orders could not be %s; the reasons are listed", len(result.Failed), result.Matched, b.act.did)
 	case len(result.Left)+len(result.Elsewhere)+len(result.Unknown) > 0:
 		says := fmt.Sprintf("%d of %d orders were %s, and %d had changed when their turn came", len(result.Done), result.Matched, b.act.did, len(result.Left))
-		if missing := len(result.Elsewhere) + len(result.Unknown); missing > 0 {
-			says += fmt.Sprintf("; the orders of %s were not looked at", words.Several(missing, "partition", "partitions"))
+		if n := len(result.Unknown); n > 0 {
+			says += fmt.Sprintf("; the orders of %s were not looked at", words.Several(n, "partition", "partitions"))
+		}
+		if n := len(result.Elsewhere); n > 0 {
+			says += fmt.Sprintf("; the orders of %s are other instances' to act on (--server)", words.Several(n, "partition", "partitions"))
 		}
 		return leftError{errors.New(says)}
 	}

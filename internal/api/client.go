@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -77,6 +78,7 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute,
+		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: connections,
 	}
 	c := &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{
@@ -114,6 +116,9 @@ func (c *Client) decoded(query map[string]string) url.Values {
 // connections is how many connections are kept: as many as are used at once when
 // many orders are acted on.
 const connections = 32
+
+// dialTimeout is how long a connection may take: an address that is told may be of a host that is gone.
+const dialTimeout = 5 * time.Second
 
 // Close closes the connections that are kept for later requests.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

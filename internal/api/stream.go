@@ -107,15 +107,16 @@ type followers struct {
 
 // come takes the place of one who follows, until leave is called.
 func (f *followers) come(a *asking) (leave func(), _ error) {
-	who := a.address
+	who, whose := a.address, "from your address (or that of a proxy before you)"
 	if c := a.caller; c.Method != "" {
+		whose = "by you"
 		who = fmt.Sprintf("%q %q %q", c.Method, c.Issuer, c.Subject)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.of[who] >= maxOfOne:
-		return nil, typed(tooManyStreams, retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("you follow %d orders or lists, which is the most for one caller; end one, or ask now and then", maxOfOne))))
+		return nil, typed(tooManyStreams, retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("%d orders or lists are followed %s, which is the most for one; end one, or ask now and then", maxOfOne, whose))))
 	case f.all >= maxFollowers:
 		return nil, typed(tooBusy, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d orders or lists are followed, which is the most at a time; try again later, or ask now and then", maxFollowers))))
 	case f.of == nil:

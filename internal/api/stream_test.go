@@ -257,7 +257,7 @@ func TestStreamsOfOneCaller(t *testing.T) {
 	}
 	tooMany := func(a *asking) bool {
 		_, err := f.come(a)
-		return errors.As(err, new(huma.StatusError)) && strings.Contains(err.Error(), "you follow 32 orders or lists, which is the most for one caller")
+		return errors.As(err, new(huma.StatusError)) && strings.Contains(err.Error(), "32 orders or lists are followed "+map[bool]string{true: "from your address (or that of a proxy before you)", false: "by you"}[a.caller.Method == ""]+", which is the most for one")
 	}
 	if !tooMany(&asking{caller: ann, address: "10.0.1.1"}) {
 		t.Error("a caller follows more than may be")

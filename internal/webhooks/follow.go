@@ -299,7 +299,7 @@ func (f *follower) one(ctx context.Context, r *kgo.Record) error {
 		refused, answered := errors.AsType[*refusal](err)
 		wants := answered && refused.after > 0 // to be left alone for so long
 		resume = f.meanwhile(told, func() bool {
-			return !f.ours(r.Partition) || !wants && !slices.Equal(f.instance.Served(), f.served)
+			return !f.ours(r.Partition) || !wants && (f.asked.IsZero() || !slices.Equal(f.instance.Served(), f.served)) // or what has moved was not read yet
 		}, leave)
 	}, func(err error) bool { return errors.Is(err, errMoved) || givenUp(err) }).WithContext(told).Run(func() error {
 		resume()
