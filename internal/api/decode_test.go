@@ -30,6 +30,7 @@ type decoder struct {
 	mu     sync.Mutex
 	names  map[string]string // by Authorization
 	asked  []string          // the Authorization of each request
+	with   int               // how many payloads the last one has
 	answer http.HandlerFunc  // instead of what it does else
 }
 
@@ -57,6 +58,9 @@ func (d *decoder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewDecoder(r.Body).Decode(&m); err != nil || len(m.Payloads) == 0 {
 		d.t.Errorf("the codec is asked for %d payloads: %v", len(m.Payloads), err)
 	}
+	d.mu.Lock()
+	d.with = len(m.Payloads)
+	d.mu.Unlock()
 	switch {
 	case answer != nil:
 		answer(w, r)
@@ -401,6 +405,33 @@ func TestDecodingFails(t *testing.T) {
 	}
 	if status, _, body := s.ask(request{path: "/api/v1/orders/none?decode=true"}); status != 404 || !strings.Contains(body, "there is no order") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// What is decoded is as deep as an answer can be written with, and what is deeper is left as it is stored.
+func TestDecodedDeep(t *testing.T) {
+	d := newDecoder(t)
+	s := newStage(t, d.configured)
+	s.attach()
+	if _, err := s.client.Register(t.Context(), "w.yaml", []byte(leaky)); err != nil {
+		t.Fatal(err)
+	}
+	s.encoded()
+	for levels, why := range map[int]string{9_900: "", 9_901: "nested too deeply", 9_998: "nested too deeply"} {
+		for begin, end := range map[string]string{"[": "]", `{"plain":`: "}"} {
+			value := strings.Repeat(begin, levels) + `"plain"` + strings.Repeat(end, levels)
+			d.answers(func(w http.ResponseWriter, _ *http.Request) {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				fmt.Fprint(w, `{"payloads":[`+value+strings.Repeat(","+value, d.with-1)+`]}`)
+			})
+			for name, path := range s.decodable() {
+				status, _, body := s.ask(request{path: path + "?decode=true"})
+				if status != http.StatusOK || strings.Contains(body, "plain") != (why == "") || !strings.Contains(body, why) || strings.Contains(body, "undecoded") != (why != "") {
+					t.Errorf("%s, with %d levels of %s: %d, %.200s", name, levels, begin, status, body)
+				}
+			}
+		}
 	}
 }
 

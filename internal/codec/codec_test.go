@@ -124,6 +124,8 @@ func TestBadCodecs(t *testing.T) {
 		"too few":             {answer: says(200, "application/json", `{"payloads":["canary"]}`), want: "asked for 2 payloads, and answered 1"},
 		"too many":            {answer: says(200, "application/json", `{"payloads":["canary","canary","canary"]}`), want: "asked for 2 payloads, and answered 3"},
 		"very deep":           {answer: says(200, "application/json", `{"payloads":[1,`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)+`]}`), want: "no JSON, or none with payloads"},
+		"deep arrays":         {answer: says(200, "application/json", `{"payloads":[1,`+strings.Repeat("[", 9_998)+strings.Repeat("]", 9_998)+`]}`), want: "nested too deeply"},
+		"deep objects":        {answer: says(200, "application/json", `{"payloads":[`+strings.Repeat(`{"canary":`, 9_998)+"1"+strings.Repeat("}", 9_998)+`,1]}`), want: "nested too deeply"},
 		"huge":                {answer: says(200, "application/json", `{"payloads":["`+strings.Repeat("x", Most)+`",1]}`), want: "more than 8388608 bytes"},
 		"what breaks off":     {answer: raw("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + fits), want: "connection to the codec broke"},
 		"what is no HTTP":     {answer: raw("canary canary\r\n\r\n"), want: "connection to the codec broke"},
