@@ -167,22 +167,24 @@ func (v *visit) number(name string) (uint64, error) {
 
 // asked are the decisions for which an order waits, as the list of all has them: it says what people are shown, and who
 // may decide. Of very many that wait only those are found that have waited longest. What people are shown is of the order where
-// that has it: the codec is not asked to decode what all others are about.
+// that has it, and else of the page on which the order is: the codec is not asked to decode other pages.
 func (v *visit) asked(o *api.Order, n int) (all []api.Approval) {
 	const pages = 5
-	client, after := v.client, ""
-	if o.Masked {
-		client = v.reads()
-	}
+	after := ""
 	for range pages {
 		if len(all) >= n {
 			break
 		}
-		page, err := client.Approvals(v.Context(), false, false, 1000, after)
+		page, err := v.client.Approvals(v.Context(), false, false, 1000, after)
 		if err != nil {
 			break
 		}
-		v.undecoded = cmp.Or(v.undecoded, page.Undecoded)
+		shown := func(a api.Approval) bool { return a.Order == o.OrderID && !a.Masked }
+		if client := v.reads(); o.Masked && client != v.client && slices.ContainsFunc(page.Approvals, shown) {
+			if decoded, err := client.Approvals(v.Context(), false, false, 1000, after); err == nil {
+				page, v.undecoded = decoded, decoded.Undecoded
+			}
+		}
 		for _, a := range page.Approvals {
 			if a.Order == o.OrderID {
 				if step := slices.IndexFunc(o.Steps, func(s api.Step) bool { return s.Name == a.Step }); step >= 0 && !o.Masked {
