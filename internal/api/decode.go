@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -226,7 +227,7 @@ func (s *Server) decoded(c huma.Context, p *payloads) (why string) {
 	for n := range decoded {
 		p.set[n](decoded[n])
 	}
-	s.audit(c.Context(), "payloads were decoded", "operation", c.Operation().OperationID, "of", c.Param("id"))
+	s.audit(c.Context(), "payloads were decoded", "operation", c.Operation().OperationID, "of", cmp.Or(c.Param("id"), askingOf(c.Context()).target, c.Param("name")))
 	return ""
 }
 

@@ -302,6 +302,11 @@ func TestDecoding(t *testing.T) {
 	if n := strings.Count(text, `audit.what="payloads were decoded" audit.who=ana`); n < 2*len(all) {
 		t.Errorf("that ana reads what is decoded is %d times in the log", n)
 	}
+	for operation, of := range map[string]string{"get-order": "o-1", "get-dead-letter": strings.TrimPrefix(all["get-dead-letter"], "/api/v1/dead-letters/"), "get-schedule": "nightly"} {
+		if !strings.Contains(text, `audit.what="payloads were decoded" audit.who=ana audit.method=oidc audit.from=127.0.0.1 audit.operation=`+operation+" audit.of="+of+"\n") {
+			t.Errorf("that ana reads decoded what %s gives of %s is not in the log", operation, of)
+		}
+	}
 	if strings.Contains(text, "plain of") || strings.Contains(text, "canary") {
 		t.Error("what is decoded, or was to be, is in the log")
 	}
