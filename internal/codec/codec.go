@@ -55,6 +55,7 @@ func New(address string) (*Codec, error) {
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			ForceAttemptHTTP2:      true,
+			HTTP2:                  &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: 2 * time.Second}, // one connection has all requests, and may die without a word
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			MaxIdleConnsPerHost:    AtOnce,
 			IdleConnTimeout:        90 * time.Second,
@@ -166,11 +167,8 @@ func (c *Codec) unanswered(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "proxyconnect" {
 		return errors.New("the proxy before the codec cannot be reached")
 	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok { // which says where the codec is
-		return errors.New("the codec's certificate is not trusted: it is of another name")
-	}
 	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("the codec's certificate is not trusted: %w", untrusted.Err)
+		return fmt.Errorf("the codec's certificate is not trusted: %s", distrust(untrusted.Err))
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return errors.New("the codec cannot be reached: its name is not known")
@@ -179,6 +177,20 @@ func (c *Codec) unanswered(err error) error {
 		return errors.New("the codec cannot be reached: nothing listens there")
 	}
 	return errors.New("the connection to the codec broke")
+}
+
+// distrust says by kind why a certificate is not trusted: what the error says itself has names in it that may be the codec's.
+func distrust(err error) string {
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "it is of another name"
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "it is of an authority that is not trusted"
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return "it has expired, or is not valid yet"
+	}
+	return "it is not valid"
 }
 
 // refused says what an answer other than 200 means.

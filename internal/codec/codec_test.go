@@ -3,6 +3,8 @@ package codec
 import (
 	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,11 +138,17 @@ func TestBadCodecs(t *testing.T) {
 		"drips":               {answer: drips, change: hasty, want: "did not answer within 50ms"},
 		"is away":             {change: func(c *Codec, _ *httptest.Server) { c.url = gone.URL }, want: "nothing listens there"},
 		"has no address":      {change: func(c *Codec, _ *httptest.Server) { c.url = "http://codec.invalid" }, want: "its name is not known"},
-		"is not trusted":      {change: func(c *Codec, _ *httptest.Server) { c.url = strange.URL }, want: "certificate is not trusted: x509"},
+		"is not trusted":      {change: func(c *Codec, _ *httptest.Server) { c.url = strange.URL }, want: "certificate is not trusted: it is of an authority that is not trusted"},
 		"is of another name": {change: func(c *Codec, _ *httptest.Server) {
 			c.url = strings.Replace(strange.URL, "127.0.0.1", "localhost", 1)
 			c.client.Transport.(*http.Transport).TLSClientConfig = strange.Client().Transport.(*http.Transport).TLSClientConfig
 		}, want: "certificate is not trusted: it is of another name"},
+		"is of another time": {change: func(c *Codec, _ *httptest.Server) {
+			c.url = strange.URL
+			config := strange.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+			config.Time = func() time.Time { return time.Unix(0, 0).AddDate(1000, 0, 0) }
+			c.client.Transport.(*http.Transport).TLSClientConfig = config
+		}, want: "certificate is not trusted: it has expired, or is not valid yet"},
 		"is behind a proxy":    {change: through(proxy.URL), want: "the proxy before the codec refuses: 407 Proxy Authentication Required"},
 		"behind none any more": {change: through(gone.URL), want: "the proxy before the codec cannot be reached"},
 		"bomb": {answer: func(w http.ResponseWriter, _ *http.Request) {
@@ -175,6 +184,73 @@ func TestBadCodecs(t *testing.T) {
 	if _, err := asked(t, "", says(401, "text/plain", "")); err == nil || !strings.Contains(err.Error(), "keys and certificates are not passed on") {
 		t.Errorf("without a token: %v", err)
 	}
+}
+
+// Why a certificate is not trusted is said without what it says: the names in it may be the codec's.
+func TestDistrust(t *testing.T) {
+	for want, err := range map[string]error{
+		"it is of another name":                     x509.HostnameError{Certificate: &x509.Certificate{}, Host: "codec.invalid"},
+		"it is of an authority that is not trusted": x509.UnknownAuthorityError{},
+		"it has expired, or is not valid yet":       x509.CertificateInvalidError{Reason: x509.Expired, Detail: "codec.invalid"},
+		"it is not valid":                           x509.CertificateInvalidError{Reason: x509.CANotAuthorizedForThisName, Detail: "codec.invalid"},
+	} {
+		if got := (&Codec{}).unanswered(&tls.CertificateVerificationError{Err: err}).Error(); got != "the codec's certificate is not trusted: "+want {
+			t.Errorf("%T: %s", err, got)
+		}
+	}
+}
+
+// A connection on which nothing comes any more is given up: the codec is asked by another.
+func TestDeadConnection(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			t.Errorf("it is asked by %s", r.Proto)
+		}
+		fmt.Fprint(w, `{"payloads":[1]}`)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	c, err := New(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := c.client.Transport.(*http.Transport)
+	defer transport.CloseIdleConnections()
+	transport.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+	var first atomic.Pointer[mute]
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		m := &mute{Conn: conn}
+		first.CompareAndSwap(nil, m)
+		return m, nil
+	}
+	for n, mayFail := range []bool{false, true, false} {
+		if n == 1 {
+			first.Load().dead.Store(true)
+		}
+		if _, err := c.Decode(t.Context(), "", []jsontext.Value{jsontext.Value("1")}); err != nil && !mayFail {
+			t.Errorf("asked %d times: %v", n+1, err)
+		}
+	}
+}
+
+// mute is a connection that, once dead, takes what is written, and has it go nowhere.
+type mute struct {
+	net.Conn
+
+	dead atomic.Bool
+}
+
+func (m *mute) Write(b []byte) (int, error) {
+	if m.dead.Load() {
+		return len(b), nil
+	}
+	return m.Conn.Write(b) //nolint:wrapcheck // it is that connection
 }
 
 // waits reads a request, and then until who asks has gone.
