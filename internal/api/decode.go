@@ -75,7 +75,9 @@ func (s *Server) decode(c huma.Context, _ string, answer any) (any, error) {
 		return v, nil
 	case WholeDeadLetter:
 		p.letter(&v)
-		v.Undecoded = s.decoded(c, &p)
+		if v.Undecoded = s.decoded(c, &p); v.Value != nil && v.Value.Text == nil {
+			v.Undecoded = "bytes that are no UTF-8 are not sent to the codec"
+		}
 		return v, nil
 	case Schedule:
 		add(&p, &v.Input)

@@ -413,7 +413,7 @@ func TestDecodingFails(t *testing.T) {
 	}
 }
 
-// What is decoded is as deep as an answer can be written with, and what is deeper is left as it is stored.
+// What is decoded is as deep as an answer can be written with, and what is deeper is left as it is stored; so is what is no text.
 func TestDecodedDeep(t *testing.T) {
 	d := newDecoder(t)
 	s := newStage(t, d.configured)
@@ -422,6 +422,13 @@ func TestDecodedDeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.encoded()
+	s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: []byte("@bytes"), Value: []byte("\xff")})
+	bytesAside := s.aside("@bytes", 1)
+	d.times()
+	_, _, body := s.ask(request{path: bytesAside + "?decode=true"})
+	if n, _ := d.times(); n != 0 || !strings.Contains(body, `"undecoded":"bytes that are no UTF-8 are not sent to the codec"`) {
+		t.Errorf("of bytes that are no text it is said, after %d requests: %s", n, body)
+	}
 	for levels, why := range map[int]string{9_900: "", 9_901: "nested too deeply", 9_998: "nested too deeply"} {
 		for begin, end := range map[string]string{"[": "]", `{"plain":`: "}"} {
 			value := strings.Repeat(begin, levels) + `"plain"` + strings.Repeat(end, levels)
