@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,6 +35,11 @@ const (
 	// and an answer has some around the value.
 	deepest = 9_900
 )
+
+const helps = ": fewer come with a smaller limit of a list, and those of an order in smaller pages of its history"
+
+// Unasked says of a sentence of [Codec.Decode] whether the codec was not asked, since there was too much to send: for less it may be.
+func Unasked(why string) bool { return strings.HasSuffix(why, helps) }
 
 // Codec is a server that decodes. Make it with [New].
 type Codec struct {
@@ -87,7 +93,7 @@ func (c *Codec) Decode(ctx context.Context, token string, payloads []jsontext.Va
 		return nil, errors.New("what is stored is no JSON")
 	}
 	if len(body) > Most {
-		return nil, fmt.Errorf("the payloads have %d bytes together, and the codec is sent at most %d at a time", len(body), Most)
+		return nil, fmt.Errorf("the payloads have %d bytes together, and the codec is sent at most %d at a time%s", len(body), Most, helps)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()

@@ -171,7 +171,7 @@ func TestBadCodecs(t *testing.T) {
 				t.Fatalf("decoded %s", decoded)
 			}
 			text := err.Error()
-			if !strings.Contains(text, c.want) {
+			if !strings.Contains(text, c.want) || Unasked(text) {
 				t.Errorf("%s", text)
 			}
 			for _, not := range []string{"canary", "t-secret", "s3cr3t", "127.0.0.1", "codec.invalid", "localhost", "\n"} {
@@ -273,7 +273,7 @@ func TestNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	large := jsontext.Value(`"` + strings.Repeat("x", Most) + `"`)
-	if _, err := c.Decode(t.Context(), "", []jsontext.Value{large}); err == nil || !strings.Contains(err.Error(), "at most 8388608 at a time") {
+	if _, err := c.Decode(t.Context(), "", []jsontext.Value{large}); err == nil || !strings.Contains(err.Error(), "at most 8388608 at a time: fewer come with") || !Unasked(err.Error()) {
 		t.Errorf("%v", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

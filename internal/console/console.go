@@ -26,6 +26,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/internal/words"
 )
@@ -153,13 +154,20 @@ type visit struct {
 	undecoded string
 }
 
-// reads is a client for payloads that are shown: decoded, unless the codec has failed for this page. It is not asked again then, so that nobody
-// waits for it twice.
+// reads is a client for payloads that are shown: decoded, unless the codec was asked for this page and has failed. It is not asked again then, so
+// that nobody waits for it twice.
 func (v *visit) reads() *api.Client {
-	if v.decodes && v.undecoded == "" {
+	if v.decodes && (v.undecoded == "" || codec.Unasked(v.undecoded)) {
 		return v.client.Decoding()
 	}
 	return v.client
+}
+
+// tells notes why a part of the page is not decoded, if it is not: that the codec failed rather than that it was not asked.
+func (v *visit) tells(undecoded string) {
+	if v.undecoded == "" || undecoded != "" && codec.Unasked(v.undecoded) {
+		v.undecoded = undecoded
+	}
 }
 
 // decoding is how payloads of a page stand with the codec; empty without one, or the other.
@@ -167,6 +175,8 @@ func (v *visit) decoding() string {
 	switch {
 	case !v.decodes, v.masked:
 		return ""
+	case codec.Unasked(v.undecoded):
+		return "Some payloads are as they are stored, and not decoded: " + v.undecoded + "."
 	case v.undecoded != "":
 		return "Payloads are as they are stored, and not decoded: " + v.undecoded + "."
 	}

@@ -182,7 +182,8 @@ func (v *visit) asked(o *api.Order, n int) (all []api.Approval) {
 		shown := func(a api.Approval) bool { return a.Order == o.OrderID && !a.Masked }
 		if client := v.reads(); o.Masked && client != v.client && slices.ContainsFunc(page.Approvals, shown) {
 			if decoded, err := client.Approvals(v.Context(), false, false, 1000, after); err == nil {
-				page, v.undecoded = decoded, decoded.Undecoded
+				page = decoded
+				v.tells(page.Undecoded)
 			}
 		}
 		for _, a := range page.Approvals {
@@ -275,7 +276,7 @@ func (v *visit) history(ctx context.Context, id, after string) (rows []eventRow,
 	if err != nil {
 		return nil, "", false, err
 	}
-	v.undecoded = cmp.Or(v.undecoded, page.Undecoded)
+	v.tells(page.Undecoded)
 	rows, err = tell(page)
 	for n := range rows {
 		rows[n].JSON = shown(page.Events[n], eventShown)

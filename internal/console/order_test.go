@@ -5,14 +5,25 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/codec"
 )
 
 // Of what waits for decisions that page alone is decoded which has what a masked order waits for, and none once the codec has failed.
 func TestWhatAnOrderAsksIsDecoded(t *testing.T) {
-	approval := func(order, show string) api.Approval { return api.Approval{Order: order, Step: "s", Show: json.RawMessage(show)} }
+	approval := func(order, show string) api.Approval {
+		return api.Approval{Order: order, Step: "s", Show: json.RawMessage(show)}
+	}
+	decoder, err := codec.New("http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, large := decoder.Decode(t.Context(), "", []jsontext.Value{jsontext.Value(`"` + strings.Repeat("x", codec.Most) + `"`)})
 	var asked []string
 	undecoded := ""
 	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +53,7 @@ func TestWhatAnOrderAsksIsDecoded(t *testing.T) {
 		"whose payloads are seen": {want: []string{"", "b", "c"}, show: `"own"`},
 		"that is masked":          {masked: true, want: []string{"", "b", "btrue", "c", "ctrue"}, show: `"plain"`},
 		"and a codec that fails":  {masked: true, fails: "it is away", want: []string{"", "b", "btrue", "c"}, show: `"stored"`},
+		"and too much before":     {masked: true, no: large.Error(), want: []string{"", "b", "btrue", "c", "ctrue"}, show: `"plain"`},
 		"and one that has failed": {masked: true, no: "it is away", want: []string{"", "b", "c"}, show: `"stored"`},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/orders/o-1", http.NoBody)
