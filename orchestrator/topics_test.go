@@ -163,12 +163,15 @@ func TestTopicsAreStamped(t *testing.T) {
 		_, err = b.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "message.timestamp.type", Value: new("CreateTime")}},
 			topics.Orders, topics.Replies, topics.Commands, topics.Journal)
 		must(t, err)
-		found := stampedOtherwise(t, b, &topics)
-		if len(found) != 4 || slices.ContainsFunc(found, func(d Difference) bool {
-			return d.Harmful || d.Have != "CreateTime" || d.Want != "LogAppendTime"
-		}) {
-			t.Errorf("the check finds %+v", found)
-		}
+		oracle.Until(t, "the check finds it", func() error { // a broker hears of it a moment later
+			found := stampedOtherwise(t, b, &topics)
+			if len(found) != 4 || slices.ContainsFunc(found, func(d Difference) bool {
+				return d.Harmful || d.Have != "CreateTime" || d.Want != "LogAppendTime"
+			}) {
+				return fmt.Errorf("it finds %+v", found)
+			}
+			return nil
+		})
 	})
 }
 

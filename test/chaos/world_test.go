@@ -235,7 +235,7 @@ func (r *run) operate(ctx, all context.Context) {
 }
 
 func (r *run) interfere(ctx context.Context, by *rand.Rand) {
-	n := r.load.Acked()
+	n := r.load.Through()
 	if n == 0 {
 		return
 	}

@@ -232,7 +232,7 @@ func operate(t *testing.T, w *drawn) *operators {
 		for {
 			select {
 			case <-again.C:
-				if n := w.load.Acked(); n > 0 {
+				if n := w.load.Through(); n > 0 {
 					f.Interfere(w.Context(), by, w.client, world.OrderID(1+by.Int64N(n)))
 					f.signal(w, by, client, 1+by.Int64N(n))
 				}

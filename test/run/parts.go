@@ -73,7 +73,7 @@ func inParts(packages []pkg, race bool, histories int) *plan {
 	one := []string{"-p", "1"}
 	if !race {
 		return &plan{first, [][]part{
-			{{packages: others, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays}, env: fixed}},
+			{{packages: others, flags: append([]string{"-skip", simulation + "|" + asOpenAPISays}, one...), env: fixed}},
 			{simulated, {packages: alone, flags: one, env: fixed}},
 			{{packages: integration, flags: atOnce, env: fixed}},
 			{{packages: processes, flags: []string{"-skip", undisturbed}, env: fixed}},
@@ -82,7 +82,7 @@ func inParts(packages []pkg, race bool, histories int) *plan {
 	}
 	alonePlain, aloneRaced := split(alone, plain)
 	return &plan{first, [][]part{
-		{{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays}, env: fixed}},
+		{{packages: others, race: true, flags: append([]string{"-skip", simulation + "|" + asOpenAPISays}, one...), env: fixed}},
 		{
 			simulated,
 			{packages: alonePlain, flags: one, env: fixed},

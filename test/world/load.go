@@ -18,6 +18,10 @@ type Load struct {
 	ended   chan struct{}
 
 	attempted, acked, again atomic.Int64
+
+	mu      sync.Mutex
+	through int64          // all up to it were acknowledged
+	beyond  map[int64]bool // what was, behind one that was not
 }
 
 // Submitting begins to submit orders, the first of which is number 1, with some
@@ -25,7 +29,7 @@ type Load struct {
 // what is still being tried.
 func Submitting(ctx context.Context, workers int, every time.Duration, submit func(ctx context.Context, n int64) error) *Load {
 	ceasing, cease := context.WithCancel(ctx)
-	l := &Load{submit: submit, cease: cease, ended: make(chan struct{})}
+	l := &Load{submit: submit, cease: cease, ended: make(chan struct{}), beyond: make(map[int64]bool)}
 	for range workers {
 		l.workers.Go(func() { l.work(ctx, ceasing, every*time.Duration(workers)) })
 	}
@@ -48,7 +52,7 @@ func (l *Load) work(ctx, ceasing context.Context, every time.Duration) {
 			l.again.Add(1)
 			pause(ctx, 20*time.Millisecond)
 		}
-		l.acked.Add(1)
+		l.acknowledged(n)
 		select {
 		case <-pace.C:
 		case <-ceasing.Done():
@@ -65,8 +69,25 @@ func (l *Load) Ended() <-chan struct{} { return l.ended }
 // Attempted is how many orders were attempted.
 func (l *Load) Attempted() int64 { return l.attempted.Load() }
 
-// Acked is how many of them were acknowledged: all but some of the last few.
+// Acked is how many of them were acknowledged. They are not the first so many: see [Load.Through].
 func (l *Load) Acked() int64 { return l.acked.Load() }
+
+// Through is up to which one all were acknowledged: a worker may try one of them for long while others go on.
+func (l *Load) Through() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.through
+}
+
+func (l *Load) acknowledged(n int64) {
+	l.acked.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.beyond[n] = true; l.beyond[l.through+1]; {
+		l.through++
+		delete(l.beyond, l.through)
+	}
+}
 
 // Again is how often an attempt failed.
 func (l *Load) Again() int64 { return l.again.Load() }

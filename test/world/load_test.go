@@ -52,3 +52,27 @@ func TestLoadEnds(t *testing.T) {
 		t.Errorf("%d orders were acknowledged", l.Acked())
 	}
 }
+
+// An order that is tried for long is not among those that all were acknowledged up to, however many others are.
+func TestLoadThrough(t *testing.T) {
+	well, others := make(chan struct{}), make(chan struct{})
+	l := Submitting(t.Context(), 2, time.Microsecond, func(_ context.Context, n int64) error {
+		switch n {
+		case 3:
+			<-well
+		case 20:
+			close(others)
+		}
+		return nil
+	})
+	<-others
+	if n := l.Through(); n > 2 || l.Acked() < 18 {
+		t.Errorf("through %d, of %d", n, l.Acked())
+	}
+	close(well)
+	l.Cease()
+	<-l.Ended()
+	if l.Through() != l.Acked() || l.Through() != l.Attempted() {
+		t.Errorf("through %d, of %d of %d", l.Through(), l.Acked(), l.Attempted())
+	}
+}
