@@ -28,6 +28,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/office"
+	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/world"
 )
 
@@ -296,6 +297,13 @@ func (r *run) register() {
 		}
 		r.waybill("workflow", "register", file, "--server", r.instances[0].http)
 	}
+	oracle.Until(r, "the namespace is in the newest format", func() error {
+		u, err := r.instances[0].client.Upgrade(r.Context())
+		if err == nil && u.Format < events.JournalFormat {
+			err = fmt.Errorf("it is in %d", u.Format)
+		}
+		return err
+	})
 	file := filepath.Join(r.dir, "limit.yaml")
 	if err := os.WriteFile(file, []byte(limit), 0o600); err != nil {
 		r.Fatal(err)

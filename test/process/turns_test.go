@@ -31,6 +31,7 @@ func TestOneAtATimeWhileInstancesAreKilled(t *testing.T) {
 	for _, i := range all {
 		i.ready(i.client)
 	}
+	inTheNewestFormat(t, one.client)
 	waybill(t, "limit", "apply", fileOf(t, "limit: one\natATime: 1"), "--server", one.http)
 	registerSource(t, one.http, "{workflow: call, steps: [{name: call, agent: crm, limit: one, timeout: 1m}]}")
 	registerSource(t, one.http, "{workflow: invoice, concurrency: {key: input.customer}, steps: [{name: read, agent: ledger, timeout: 1m}, {name: book, agent: ledger, timeout: 1m}]}")

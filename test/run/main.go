@@ -63,7 +63,7 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	if len(flags) > 0 {
 		parts = asAsked(packages, race, flags)
 	}
-	for _, p := range parts.parts() {
+	for _, p := range parts {
 		p.compile(ctx)
 	}
 	// One package alone starts its broker itself, and only if it needs one.
@@ -75,25 +75,29 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 		defer func() { err = errors.Join(err, end()) }()
 	}
 	defer r.end()
-	return parts.run(func(p part) error { return p.test(ctx, r) })
+	return runParts(parts, func(p part) error { return p.test(ctx, r) })
 }
 
-// run runs all parts, whatever became of the ones before.
-func (p *plan) run(test func(part) error) error {
+// runParts runs all parts, whatever became of the ones before.
+func runParts(parts []part, test func(part) error) error {
+	var beside sync.WaitGroup
 	var failed atomic.Bool
-	all := func(parts ...part) {
-		for _, one := range parts {
-			if test(one) != nil {
+	for _, p := range parts {
+		run := func() {
+			if test(p) != nil {
 				failed.Store(true)
 			}
 		}
+		if p.apart {
+			beside.Wait()
+		}
+		if p.beside {
+			beside.Go(run)
+		} else {
+			run()
+		}
 	}
-	all(p.first)
-	var lanes sync.WaitGroup
-	for _, lane := range p.lanes {
-		lanes.Go(func() { all(lane...) })
-	}
-	lanes.Wait()
+	beside.Wait()
 	if failed.Load() {
 		return errFailed
 	}

@@ -43,22 +43,16 @@ const (
 type part struct {
 	packages []pkg
 	race     bool
+	beside   bool // those that follow do not wait for it
+	apart    bool // it waits for all that run beside others
 	flags    []string
 	env      []string
 }
 
-// plan is in which runs of go test all tests are run, each once: one that nothing may disturb before all others, and then
-// those of each lane one after the other, beside those of other lanes.
-type plan struct {
-	first part
-	lanes [][]part
-}
-
-func (p *plan) parts() []part { return append([]part{p.first}, slices.Concat(p.lanes...)...) }
-
-// inParts has lanes that compute and others that wait for brokers, processes and clocks, so that two processors have something
-// to do all the time.
-func inParts(packages []pkg, race bool, histories int) *plan {
+// inParts says in which runs of go test all tests are run, each once. What computes goes
+// first, beside what waits for Docker. Then those that start processes and brokers, which wait
+// for the most part, run beside each other, but for the one that nothing may disturb.
+func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
@@ -67,48 +61,46 @@ func inParts(packages []pkg, race bool, histories int) *plan {
 	waiting, others := split(onKafka, plain)
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
-	simulated := part{packages: orchestrator, flags: []string{"-run", simulation}, env: drawn(histories)}
-	first := part{packages: processes, flags: []string{"-run", undisturbed}, env: fixed}
-	asked := part{packages: within(packages, "cmd/waybill"), flags: []string{"-run", asOpenAPISays}, env: fixed}
-	one := []string{"-p", "1"}
+	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
+	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
-		return &plan{first, [][]part{
-			{{packages: others, flags: append([]string{"-skip", simulation + "|" + asOpenAPISays}, one...), env: fixed}},
-			{simulated, {packages: alone, flags: one, env: fixed}},
-			{{packages: integration, flags: atOnce, env: fixed}},
-			{{packages: processes, flags: []string{"-skip", undisturbed}, env: fixed}},
-			{asked, {packages: waiting, flags: one, env: fixed}},
-		}}
+		return []part{
+			{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
+			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
+			{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
+			{packages: processes, beside: true, flags: []string{"-skip", undisturbed}, env: fixed},
+			{packages: integration, beside: true, flags: atOnce, env: fixed},
+			simulated,
+			asked,
+			{packages: others, flags: []string{"-p", "1", "-skip", simulation + "|" + asOpenAPISays}, env: fixed},
+		}
 	}
 	alonePlain, aloneRaced := split(alone, plain)
-	return &plan{first, [][]part{
-		{{packages: others, race: true, flags: append([]string{"-skip", simulation + "|" + asOpenAPISays}, one...), env: fixed}},
-		{
-			simulated,
-			{packages: alonePlain, flags: one, env: fixed},
-			{packages: aloneRaced, race: true, flags: one, env: fixed},
-			{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: append([]string{"-run", someHistories}, one...), env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
-		},
-		{{packages: integration, race: true, flags: append([]string{"-skip", onContainer}, atOnce...), env: fixed}},
-		{
-			asked,
-			{packages: processes, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
-			{packages: integration, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
-			{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
-			{packages: waiting, flags: one, env: fixed},
-		},
-	}}
+	return []part{
+		simulated,
+		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
+		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
+		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
+		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
+		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
+		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
+		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer}, atOnce...), env: fixed},
+		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays}, env: fixed},
+		asked,
+		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
+		{packages: integration, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
+	}
 }
 
 // atOnce has more tests run at a time than there are processors: each waits for brokers and clocks.
 var atOnce = []string{"-parallel", "4"}
 
 // asAsked runs what somebody asks for with flags of go test, and draws seeds.
-func asAsked(packages []pkg, race bool, flags []string) *plan {
+func asAsked(packages []pkg, race bool, flags []string) []part {
 	onKafka, alone := split(packages, usesKafka)
-	return &plan{
-		first: part{packages: alone, race: race, flags: append([]string{"-p", "2"}, flags...)},
-		lanes: [][]part{{{packages: onKafka, race: race, flags: append([]string{"-p", "1"}, flags...)}}},
+	return []part{
+		{packages: alone, race: race, flags: append([]string{"-p", "2"}, flags...)},
+		{packages: onKafka, race: race, flags: append([]string{"-p", "1"}, flags...)},
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +20,7 @@ func TestEveryPackageIsInAPart(t *testing.T) {
 	}
 	for _, race := range []bool{false, true} {
 		whole := make(map[string]int)
-		for _, p := range inParts(all, race, 1).parts() {
+		for _, p := range inParts(all, race, 1) {
 			for _, one := range p.packages {
 				if !strings.Contains(strings.Join(p.flags, " "), "-run") {
 					whole[one.path]++
@@ -55,7 +54,7 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 	names := regexp.MustCompile(`Test\w+`)
 	for _, race := range []bool{false, true} {
 		passedOver, run := make(map[named]bool), make(map[named]bool)
-		for _, p := range inParts(all, race, 1).parts() {
+		for _, p := range inParts(all, race, 1) {
 			for i, flag := range p.flags {
 				for _, name := range names.FindAllString(flag, -1) {
 					switch at := (named{name, p.race}); p.flags[i-1] {
@@ -71,7 +70,7 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 			t.Error("nothing is passed over")
 		}
 		container := map[string]string{} // by what is done with it there
-		for _, p := range inParts(all, race, 1).parts() {
+		for _, p := range inParts(all, race, 1) {
 			if i := slices.Index(p.flags, onContainer); i > 0 {
 				container[p.flags[i-1]] = p.packages[0].path
 			}
@@ -110,42 +109,44 @@ func has(t *testing.T, p pkg, name string) bool {
 	return false
 }
 
-// What nothing may disturb is over before others begin; what is in a lane waits for none of the others, but all is waited
-// for, and counts.
-func TestLanes(t *testing.T) {
-	named := func(name string) part { return part{flags: []string{name}} }
-	for _, fails := range []string{"", "first", "one", "two", "other"} {
+// What must be alone waits for what runs beside others.
+func TestWhatRunsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		if err := runParts([]part{{beside: true}, {apart: true}}, func(p part) error {
+			if p.beside {
+				time.Sleep(time.Hour)
+				ended = true
+			} else if !ended {
+				t.Error("it does not wait")
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What runs beside others holds up none of them, is waited for, and counts.
+func TestWhatRunsBesideOthers(t *testing.T) {
+	for _, fails := range []string{"", "beside", "next"} {
 		synctest.Test(t, func(t *testing.T) {
-			p := plan{first: named("first"), lanes: [][]part{{named("one"), named("two")}, {named("other")}}}
-			var mu sync.Mutex
-			var began, ended []string
-			other := make(chan struct{})
-			err := p.run(func(p part) error {
-				mu.Lock()
-				began = append(began, p.flags[0])
-				if p.flags[0] == "first" && len(began) > 1 || p.flags[0] != "first" && !slices.Contains(ended, "first") || p.flags[0] == "two" && !slices.Contains(ended, "one") {
-					t.Errorf("began %v, ended %v", began, ended)
-				}
-				mu.Unlock()
-				switch p.flags[0] {
-				case "one":
-					<-other // it would hang if it held up another lane
-				case "other":
-					close(other)
+			next, ended := make(chan struct{}), false
+			err := runParts([]part{{beside: true, flags: []string{"beside"}}, {flags: []string{"next"}}}, func(p part) error {
+				if p.beside {
+					<-next
 					time.Sleep(time.Hour)
-				case "first":
-					time.Sleep(time.Hour)
+					ended = true
+				} else {
+					close(next)
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				ended = append(ended, p.flags[0])
 				if p.flags[0] == fails {
 					return errors.New("it fails")
 				}
 				return nil
 			})
-			if len(ended) != 4 || (err != nil) != (fails != "") {
-				t.Errorf("where %q fails: ended %v, %v", fails, ended, err)
+			if !ended || (err != nil) != (fails != "") {
+				t.Errorf("where %q fails: ended %t, %v", fails, ended, err)
 			}
 		})
 	}
