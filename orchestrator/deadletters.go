@@ -361,7 +361,7 @@ func (r *letterReader) read(ctx context.Context, p int32, from, to int64, each f
 	begin(from)
 	defer end()
 	for at := from; at < to; {
-		wait, cancel := context.WithTimeout(ctx, silencePatience)
+		wait, cancel := context.WithTimeout(ctx, r.instance.letterSilence)
 		fetches := r.fetched.Poll(wait, 0)
 		over := wait.Err() != nil
 		cancel()
@@ -378,7 +378,7 @@ func (r *letterReader) read(ctx context.Context, p int32, from, to int64, each f
 			end() // there kgo stops
 			begin(at)
 		case over && fetches.NumRecords() == 0:
-			return cmp.Or(ctx.Err(), fmt.Errorf("partition %d of %s: nothing was heard from it for %s", p, topic, silencePatience))
+			return cmp.Or(ctx.Err(), fmt.Errorf("partition %d of %s: nothing was heard from it for %s", p, topic, r.instance.letterSilence))
 		case err != nil && !over:
 			return fmt.Errorf("read partition %d of %s: %w", p, topic, err)
 		}

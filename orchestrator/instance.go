@@ -147,6 +147,7 @@ type Instance struct {
 
 	letterReaders chan struct{} // one place for each request that reads dead letters at a time
 	letterBounds  letterBounds
+	letterSilence time.Duration // for how long a record of them is waited for
 	discards      discards
 
 	deliveries lane.Deliveries
@@ -202,7 +203,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if cfg.AdvertiseURL != "" && !ValidAddress(cfg.AdvertiseURL) {
 		return nil, fmt.Errorf("the advertised address %q is none that others may be told", cfg.AdvertiseURL)
 	}
-	i := &Instance{cfg: cfg, began: now(), log: cfg.Logger, readers: newReaders(), silences: newSilences(), letterReaders: make(chan struct{}, maxLetterReaders), letterBounds: ownLetterBounds}
+	i := &Instance{cfg: cfg, began: now(), log: cfg.Logger, readers: newReaders(), silences: newSilences(), letterReaders: make(chan struct{}, maxLetterReaders), letterBounds: ownLetterBounds, letterSilence: silencePatience}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)})
 	defer func() {
