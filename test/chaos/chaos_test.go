@@ -297,13 +297,7 @@ func (r *run) register() {
 		}
 		r.waybill("workflow", "register", file, "--server", r.instances[0].http)
 	}
-	oracle.Until(r, "the namespace is in the newest format", func() error {
-		u, err := r.instances[0].client.Upgrade(r.Context())
-		if err == nil && u.Format < events.JournalFormat {
-			err = fmt.Errorf("it is in %d", u.Format)
-		}
-		return err
-	})
+	oracle.Until(r, "the namespace is in the newest format", func() error { return office.NewestFormat(r.Context(), r.instances[0].client) })
 	file := filepath.Join(r.dir, "limit.yaml")
 	if err := os.WriteFile(file, []byte(limit), 0o600); err != nil {
 		r.Fatal(err)

@@ -137,7 +137,7 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 	w := &drawn{T: t, seed: drawnSeed(t), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
 	by := rand.New(rand.NewPCG(w.seed, 0))
 	if level == 0 {
-		inTheNewestFormat(t, client)
+		oracle.Until(t, "the namespace is in the newest format", func() error { return office.NewestFormat(t.Context(), client) })
 		waybill(t, "limit", "apply", fileOf(t, "limit: drawn\natATime: 4"), "--server", http)
 	}
 	for n := range drawnFlows {

@@ -8,9 +8,7 @@ import (
 	"testing"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/test/kafka"
-	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // A release that knows a newer format serves beside this one as this one does, until
@@ -95,21 +93,6 @@ func (c *cluster) raised(s *serve) {
 		raised, claims := c.books.formats(newest)
 		if len(raised) < partitions && claims[newest] < partitions {
 			return fmt.Errorf("%v are, and claims are of the formats %v", raised, claims)
-		}
-		return nil
-	})
-}
-
-// inTheNewestFormat waits until a namespace without older releases is: a new one may begin in an older format while instances
-// start side by side.
-func inTheNewestFormat(t *testing.T, client *api.Client) {
-	t.Helper()
-	oracle.Until(t, "the namespace is in the newest format", func() error {
-		switch u, err := client.Upgrade(t.Context()); {
-		case err != nil:
-			return err
-		case u.Format < events.JournalFormat:
-			return fmt.Errorf("it is in %d", u.Format)
 		}
 		return nil
 	})

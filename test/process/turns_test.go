@@ -16,6 +16,8 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/office"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // S1: a limit of one, and one open order a key, over 12 partitions, while instances are killed: an agent never has two
@@ -31,7 +33,7 @@ func TestOneAtATimeWhileInstancesAreKilled(t *testing.T) {
 	for _, i := range all {
 		i.ready(i.client)
 	}
-	inTheNewestFormat(t, one.client)
+	oracle.Until(t, "the namespace is in the newest format", func() error { return office.NewestFormat(t.Context(), one.client) })
 	waybill(t, "limit", "apply", fileOf(t, "limit: one\natATime: 1"), "--server", one.http)
 	registerSource(t, one.http, "{workflow: call, steps: [{name: call, agent: crm, limit: one, timeout: 1m}]}")
 	registerSource(t, one.http, "{workflow: invoice, concurrency: {key: input.customer}, steps: [{name: read, agent: ledger, timeout: 1m}, {name: book, agent: ledger, timeout: 1m}]}")
