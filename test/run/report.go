@@ -32,6 +32,7 @@ type report struct {
 	leftOut  map[string]int // by package and reason
 	slow     []took
 	parts    []spent
+	why      strings.Builder // what failed, in short
 	closing  strings.Builder
 }
 
@@ -63,6 +64,13 @@ type took struct {
 const (
 	slowest = 20
 	notable = 100 * time.Millisecond
+)
+
+// What is said of a failure in short: its last lines that name a line of a test, each cut.
+// What processes said is between them, and there may be megabytes of it.
+const (
+	lastLines = 12
+	shortLine = 400 // bytes
 )
 
 func newReport(out, log io.Writer) *report {
@@ -178,9 +186,24 @@ func (r *report) fail(p *tested) {
 	for _, name := range p.names {
 		if t := p.tests[name]; !t.ended {
 			fmt.Fprintf(r.out, "=== %s\n%s", name, t.said.String())
+			fmt.Fprintf(&r.why, "  %s\n%s", name, inShort(t.said.String()))
 		}
 	}
 	fmt.Fprint(r.out, p.said.String())
+}
+
+// inShort is why a test may have failed.
+func inShort(said string) string {
+	var lines []string
+	for line := range strings.Lines(said) {
+		if sourceLine.MatchString(line) {
+			if len(line) > shortLine {
+				line = line[:shortLine] + " ...\n"
+			}
+			lines = append(lines, "  "+line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-lastLines):], "")
 }
 
 // reason says why a test was skipped. One that names what is left out, for
@@ -213,6 +236,9 @@ func (r *report) end() {
 		for _, p := range r.parts {
 			fmt.Fprintf(r.out, "  %7.1fs %7.1fs  %s\n", p.time.Seconds(), p.processor.Seconds(), p.what)
 		}
+	}
+	if r.why.Len() > 0 {
+		fmt.Fprintf(r.out, "\nFailed, with the last that each said by a line of a test:\n%s", r.why.String())
 	}
 	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", logFile, r.closing.String())
 }

@@ -15,6 +15,7 @@ const stream = `{"Action":"run","Package":"p/a","Test":"TestSlow"}
 {"Action":"pass","Package":"p/a","Test":"TestSlow","Elapsed":7}
 {"Action":"pass","Package":"p/a","Test":"TestFast","Elapsed":0.5}
 {"Action":"output","Package":"p/a","Test":"TestBad","Output":"    a_test.go:7: it is wrong\n"}
+{"Action":"output","Package":"p/a","Test":"TestBad","Output":"        time=now msg=\"what a process said\"\n"}
 {"Action":"output","Package":"p/a","Test":"TestBad","Output":"--- FAIL: TestBad (0.00s)\n"}
 {"Action":"fail","Package":"p/a","Test":"TestBad"}
 {"Action":"output","Package":"p/b","Test":"TestLacking/container","Output":"    b_test.go:3: left out: suites on Kafka, because of this\n"}
@@ -40,6 +41,7 @@ not JSON
 
 const reported = `=== TestBad
     a_test.go:7: it is wrong
+        time=now msg="what a process said"
 --- FAIL: TestBad (0.00s)
 exit status 1
 FAIL	p/a	7.6s
@@ -61,6 +63,12 @@ Slowest, each without its subtests:
 
 Runs of go test, with the processor time of all that they started but containers:
       7.6s     2.0s  p/a -race
+
+Failed, with the last that each said by a line of a test:
+  TestBad
+      a_test.go:7: it is wrong
+  TestCut
+      e_test.go:1: the last words
 
 All that was said is in bin/test.log.
 
