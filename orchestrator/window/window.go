@@ -699,7 +699,8 @@ func (w *Window) StillAt(name string, timeout time.Duration, asked, now time.Tim
 func (w *Window) isThere(asked, now time.Time) {
 	w.sign.given(now, true)
 	if !asked.Before(w.expired) {
-		w.silence, w.probe, w.late = 0, 0, 0
+		w.silence, w.probe = 0, 0
+		w.late, w.lateAt, w.lateFor = 0, time.Time{}, 0
 	}
 }
 
@@ -754,14 +755,15 @@ func (w *Window) Heard(now time.Time) {
 }
 
 // Late says that an attempt was answered that had expired. When it was asked for is zero
-// if that is not known any more.
+// if that is not known any more. How long the agent takes for one shows between two late answers
+// of which the second was asked for before the first one came: else it had nothing to do in between.
 func (w *Window) Late(asked, now time.Time) {
 	if asked.After(w.cut) {
 		w.slow(2)
 		w.cut = now
 	}
 	w.late = max(0, w.late-1)
-	if !w.lateAt.IsZero() {
+	if !w.lateAt.IsZero() && !asked.After(w.lateAt) {
 		w.lateFor = max(w.lateFor, 4*now.Sub(w.lateAt))
 	}
 	w.lateFor = min(max(w.lateFor, lateLeast), lateLongest)

@@ -2,6 +2,7 @@ package office
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -48,7 +49,8 @@ func (e *Ending) Look(ctx context.Context) error {
 			e.act(ctx, o, decision(o, len(e.told)))
 		}
 		if first == nil {
-			first = fmt.Errorf("the first is %s: %+v, %v", id, o, err)
+			said, _ := json.Marshal(o) // it came as JSON
+			first = fmt.Errorf("the first is %s: %s, %v", id, said, err)
 		}
 		return false
 	})

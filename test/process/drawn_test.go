@@ -102,6 +102,7 @@ type drawn struct {
 	seed    uint64
 	topics  *events.Topics
 	broker  string
+	server  string
 	client  *api.Client
 	caller  string // the topic that half of the orders name
 	load    *load
@@ -134,7 +135,7 @@ steps:
 // them and orders come.
 func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client, http string, level int) *drawn {
 	t.Helper()
-	w := &drawn{T: t, seed: drawnSeed(t), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
+	w := &drawn{T: t, server: http, seed: drawnSeed(t), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
 	by := rand.New(rand.NewPCG(w.seed, 0))
 	if level == 0 {
 		oracle.Until(t, "the namespace is in the newest format", func() error { return office.NewestFormat(t.Context(), client) })
@@ -269,6 +270,10 @@ func (w *drawn) finish(p *process) {
 	w.service.Recover()
 	began := time.Now()
 	defer func() {
+		for _, id := range ending.Open[:min(len(ending.Open), 3)] {
+			said, err := command(context.Background(), w.T, "order", "history", id, "--server", w.server).CombinedOutput()
+			w.Logf("%s has not ended: %v\n%s", id, err, said)
+		}
 		w.Logf("%d orders; the last ended %s after the services were well", w.load.Acked(), time.Since(began).Round(time.Millisecond))
 	}()
 	p.until("all orders have ended", func() error { return ending.Look(p.Context()) })

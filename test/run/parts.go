@@ -37,6 +37,12 @@ const (
 	undisturbed    = "^TestBacklog$"                  // bursts, for which agents and Kafka need a processor
 	asOpenAPISays  = "^TestTheServerIsAsOpenAPISays$" // which another program asks, one request after the other
 	programsRaced  = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
+	// Tests whose matter is how much there is, or what a single goroutine makes of a clock of its own: the
+	// same code is raced by tests beside them that have less of it, and the detector takes them ten times
+	// as long.
+	voluminous = "^(TestWideOrdersWithLargeInputs|TestABurstWaitsForItsAgent|TestFuzzedRecords|TestTurnsAreTriedOut|" +
+		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|" +
+		"TestDamageThatCannotBeRead|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestBenchRates)$|^TestOperator$/^a_thousand$"
 )
 
 // part is one run of go test.
@@ -76,16 +82,18 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		}
 	}
 	alonePlain, aloneRaced := split(alone, plain)
+	large := within(packages, "cmd/waybill", "events/fetch", "orchestrator", "orchestrator/lane", "test/integration")
 	return []part{
 		simulated,
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
+		{packages: large, flags: []string{"-p", "2", "-run", voluminous}, env: fixed},
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
-		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer}, atOnce...), env: fixed},
-		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays}, env: fixed},
+		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
+		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},

@@ -71,7 +71,7 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 		}
 		container := map[string]string{} // by what is done with it there
 		for _, p := range inParts(all, race, 1) {
-			if i := slices.Index(p.flags, onContainer); i > 0 {
+			if i := slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, onContainer) }); i > 0 {
 				container[p.flags[i-1]] = p.packages[0].path
 			}
 		}
