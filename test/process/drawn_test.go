@@ -144,7 +144,7 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 	for n := range drawnFlows {
 		drawing := world.Drawing{
 			Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"},
-			Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond, Level: level, Until: time.Now().Add(time.Minute),
+			Timeout: 500 * time.Millisecond, Pause: 50 * time.Millisecond, Level: level, Until: time.Now().Add(time.Minute),
 		}
 		if level == 0 {
 			drawing.Topics, drawing.Limits, drawing.Keyed, drawing.Turns = []string{w.caller}, []string{"drawn"}, true, true
