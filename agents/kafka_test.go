@@ -96,7 +96,7 @@ func request(order, operation, input string) events.Request {
 func (k *kafka) ask(requests ...events.Request) {
 	k.Helper()
 	for _, r := range requests {
-		e := events.Envelope{Source: "/test", Type: events.StepRequested, ID: r.Order, Order: r.Order, Time: time.Now(), Traceparent: trace}
+		e := events.Envelope{Source: "/test", Type: events.StepRequested, ID: r.Order, Order: r.Order, Time: time.Now(), Traceparent: trace, Tracestate: "rojo=1", Baggage: "tenant=a%20b"}
 		k.produce(e.Record(queue, r.Append(nil)))
 	}
 }

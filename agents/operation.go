@@ -58,7 +58,8 @@ type Request[In any] struct {
 	Priority events.Priority
 	// Traceparent is the W3C trace context of the call, or without a [Config.TracerProvider] that of the attempt or of
 	// the order's submission; empty if there is none. Pass it on to the remote service, so that its spans join the
-	// trace. The handler's context has the same, for OpenTelemetry's instrumentations.
+	// trace. The handler's context has the same, for OpenTelemetry's instrumentations, and the submission's tracestate
+	// and baggage.
 	Traceparent string
 	// Input is what the workflow passes to the step; the zero value if it
 	// passes nothing.

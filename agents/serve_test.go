@@ -70,6 +70,8 @@ func TestReplyCarriesWhatTheContractSays(t *testing.T) {
 		"ce_subject":     "o-1",
 		"content-type":   "application/json",
 		"traceparent":    trace,
+		"tracestate":     "rojo=1",
+		"baggage":        "tenant=a%20b",
 	} {
 		if got := events.Header(record, key); got != want {
 			t.Errorf("header %s is %q, want %q", key, got, want)

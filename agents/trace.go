@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/events"
@@ -26,21 +27,25 @@ func Log(ctx context.Context) *slog.Logger {
 }
 
 // trace begins the span of a call of the handler, if there is a tracer. The context has that span, or the one of the
-// attempt, if it is known.
+// attempt, if it is known, and the request's baggage.
 func (c *call) trace() (context.Context, trace.Span) {
+	r := c.job.Record
 	ctx := c.server.handlers
-	c.traceparent = events.Header(c.job.Record, events.HeaderTraceparent)
-	if of := spans.Parse(c.traceparent); of.IsValid() {
+	if value := events.Header(r, events.HeaderBaggage); value != "" {
+		ctx = propagation.Baggage{}.Extract(ctx, propagation.MapCarrier{events.HeaderBaggage: value})
+	}
+	c.traceparent = events.Header(r, events.HeaderTraceparent)
+	if of := spans.Parse(c.traceparent, events.Header(r, events.HeaderTracestate)); of.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, of)
 	}
 	if c.server.tracer == nil {
 		return ctx, nil
 	}
-	s, r := c.server, c.req
-	ctx, span := s.tracer.Start(ctx, "process "+r.Operation, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-		spans.System, spans.Process, spans.OperationName("process"), spans.Destination(s.topic), spans.MessageKey(r.Order),
-		spans.OrderID.String(r.Order), spans.Step.String(r.Step), spans.Attempt.Int(r.Attempt), spans.Undo.Bool(r.Undo),
-		spans.Agent.String(s.config.Agent), spans.Operation.String(r.Operation),
+	s, req := c.server, c.req
+	ctx, span := s.tracer.Start(ctx, "process "+req.Operation, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		spans.System, spans.Process, spans.OperationName("process"), spans.Destination(s.topic), spans.MessageKey(req.Order),
+		spans.OrderID.String(req.Order), spans.Step.String(req.Step), spans.Attempt.Int(req.Attempt), spans.Undo.Bool(req.Undo),
+		spans.Agent.String(s.config.Agent), spans.Operation.String(req.Operation),
 	))
 	if of := span.SpanContext(); of.IsValid() {
 		c.traceparent = spans.Traceparent(of)

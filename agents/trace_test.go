@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -26,6 +27,9 @@ func TestEachCallIsASpan(t *testing.T) {
 	k.serve(config, agents.Operations{
 		"charge": agents.Do(func(ctx context.Context, r agents.Request[charge]) (string, error) {
 			span := otel.SpanContextFromContext(ctx)
+			if span.TraceState().Get("rojo") != "1" || baggage.FromContext(ctx).Member("tenant").Value() != "a b" {
+				t.Errorf("%+v, %v", span, baggage.FromContext(ctx))
+			}
 			heard = append(heard, span.SpanID().String())
 			if want := "00-" + span.TraceID().String() + "-" + span.SpanID().String() + "-01"; r.Traceparent != want {
 				t.Errorf("the request has the traceparent %q instead of %q", r.Traceparent, want)
@@ -79,12 +83,15 @@ func TestEachCallIsASpan(t *testing.T) {
 	}
 }
 
-// Without a tracer provider the handler's context has the attempt's span, for whatever goes on from there.
+// Without a tracer provider the handler's context has the attempt's span, and the baggage, for whatever goes on from there.
 func TestTheContextHasTheSpanOfTheAttempt(t *testing.T) {
 	k := newKafka(t, 1)
 	k.serve(k.config(), agents.Operations{
 		"charge": agents.Do(func(ctx context.Context, r agents.Request[charge]) (string, error) {
 			span := otel.SpanContextFromContext(ctx)
+			if span.TraceState().Get("rojo") != "1" || baggage.FromContext(ctx).Member("tenant").Value() != "a b" {
+				t.Errorf("%+v, %v", span, baggage.FromContext(ctx))
+			}
 			if !span.IsRemote() || !span.IsSampled() || span.SpanID().String() != "00f067aa0ba902b7" || r.Traceparent != trace {
 				t.Errorf("%+v, %q", span, r.Traceparent)
 			}

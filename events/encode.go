@@ -166,6 +166,8 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("priority", string(e.Priority))
 	o.time("deadline", e.Deadline)
 	o.text("traceparent", e.Traceparent)
+	o.text("tracestate", e.Tracestate)
+	o.text("baggage", e.Baggage)
 	o.text("digest", e.Digest)
 	o.pairs("labels", e.Labels)
 	o.text("rerunOf", e.RerunOf)

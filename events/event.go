@@ -36,7 +36,7 @@ const (
 	// the order that it does again, and Submitters those who submitted such. Since format 6.
 	// Pinned are the versions of workflows that orders have which do its steps. Of an order that does
 	// a step of another, Parent, ParentStep, Depth, and Detached. Keep is for how long it is
-	// known after its end. Since format 7.
+	// known after its end. Since format 7. Tracestate and Baggage are those of the submission. Since format 11.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
 	// Version, ReplyTo, Digest as far as they could be read, Keep as its workflow says, and
@@ -442,6 +442,9 @@ type Event struct {
 	Priority    Priority       `json:"priority,omitzero"`
 	Deadline    time.Time      `json:"deadline,omitzero"`
 	Traceparent string         `json:"traceparent,omitzero"`
+	// Tracestate and Baggage are those of the submission, as they came. Since format 11.
+	Tracestate string `json:"tracestate,omitzero"`
+	Baggage    string `json:"baggage,omitzero"`
 	// Digest is that of the submission: see [Submission.Digest].
 	Digest string `json:"digest,omitzero"`
 	// Labels are what the order is found by from here on. Since format 6.

@@ -6,7 +6,7 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 10
+const JournalFormat = 11
 
 // CourierFormat is the format since which status messages for callers' own topics
 // leave behind the commit, as [PartitionDelivered] tells.
@@ -98,3 +98,6 @@ const LimitsFormat = 9
 // LeavesFormat is the format since which an order says of a step that another does, or of an item, that something which
 // ran there was not undone, and one that heard too little in time what it has heard.
 const LeavesFormat = 10
+
+// BaggageFormat is the format since which an order keeps the tracestate and the baggage of its submission.
+const BaggageFormat = 11

@@ -138,7 +138,7 @@ func TestInputsOfTheFormat(t *testing.T) {
 		}
 		inputs = append(inputs, topic)
 	}
-	if want := []string{"shop.orders", "shop.replies", "shop.commands", "shop.signals", "shop.internal"}; events.JournalFormat != 10 || !slices.Equal(inputs, want) {
+	if want := []string{"shop.orders", "shop.replies", "shop.commands", "shop.signals", "shop.internal"}; events.JournalFormat != 11 || !slices.Equal(inputs, want) {
 		t.Errorf("format %d has %q", events.JournalFormat, inputs)
 	}
 	for _, topic := range []string{topics.Journal, topics.Status, "orders", ""} {

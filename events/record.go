@@ -13,6 +13,8 @@ const (
 	HeaderSource      = "ce_source"
 	HeaderTime        = "ce_time"
 	HeaderTraceparent = "traceparent"
+	HeaderTracestate  = "tracestate"
+	HeaderBaggage     = "baggage"
 	// HeaderActor is on a command, or a submission, whose author an instance knows: see [Actor].
 	HeaderActor = "waybill_actor"
 )
@@ -29,6 +31,8 @@ type Envelope struct {
 	Order, Key  string
 	Time        time.Time
 	Traceparent string
+	// Tracestate and Baggage are what else the sender of a submission wants passed on.
+	Tracestate, Baggage string
 	// Extra headers follow those of CloudEvents.
 	Extra []RawHeader
 }
@@ -41,7 +45,7 @@ var (
 // Record puts value into a record for topic.
 func (e *Envelope) Record(topic string, value []byte) *kgo.Record {
 	// All texts share one allocation: an order makes some twenty records.
-	texts := make([]byte, 0, len(e.ID)+len(e.Type)+len(e.Source)+len(e.Order)+len(e.Traceparent)+24)
+	texts := make([]byte, 0, len(e.ID)+len(e.Type)+len(e.Source)+len(e.Order)+len(e.Traceparent)+len(e.Tracestate)+len(e.Baggage)+24)
 	text := func(s string) []byte {
 		from := len(texts)
 		texts = append(texts, s...)
@@ -70,6 +74,12 @@ func (e *Envelope) Record(topic string, value []byte) *kgo.Record {
 	)
 	if e.Traceparent != "" {
 		headers = append(headers, kgo.RecordHeader{Key: HeaderTraceparent, Value: text(e.Traceparent)})
+	}
+	if e.Tracestate != "" {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderTracestate, Value: text(e.Tracestate)})
+	}
+	if e.Baggage != "" {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderBaggage, Value: text(e.Baggage)})
 	}
 	for _, h := range e.Extra {
 		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})

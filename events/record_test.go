@@ -12,7 +12,7 @@ import (
 func TestRecordCarriesACloudEvent(t *testing.T) {
 	e := events.Envelope{
 		Source: "/waybill/instance-1", Type: events.StepRequested, ID: "id-1", Order: "o-1",
-		Time: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), Traceparent: "00-trace", Extra: []events.RawHeader{{Key: "ce_step", Value: []byte("charge")}},
+		Time: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), Traceparent: "00-trace", Tracestate: "a=1", Baggage: "b=2", Extra: []events.RawHeader{{Key: "ce_step", Value: []byte("charge")}},
 	}
 	r := e.Record("topic", []byte("{}"))
 	if r.Topic != "topic" || string(r.Key) != "o-1" || string(r.Value) != "{}" {
@@ -21,7 +21,7 @@ func TestRecordCarriesACloudEvent(t *testing.T) {
 	want := map[string]string{
 		"ce_specversion": "1.0", "ce_id": "id-1", "ce_type": "waybill.step.requested", "ce_source": "/waybill/instance-1",
 		"ce_subject": "o-1", "ce_time": "2026-01-02T03:04:05.006Z", "content-type": "application/json",
-		"traceparent": "00-trace", "ce_step": "charge",
+		"traceparent": "00-trace", "tracestate": "a=1", "baggage": "b=2", "ce_step": "charge",
 	}
 	for key, value := range want {
 		if got := events.Header(r, key); got != value {

@@ -48,7 +48,7 @@ const signalled = "signalId answeredBy replyTo"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor submitters pinned parent parentStep depth detached keep"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent tracestate baggage digest labels rerunOf by actor submitters pinned parent parentStep depth detached keep"},
 	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest parent parentStep keep detached"},
 	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},

@@ -22,7 +22,7 @@ var whole = func() events.Event {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return events.Event{
 		Order: "o-1", Seq: 1, At: at,
-		Workflow: "w", Version: 1, Steps: []string{"a"}, Input: []byte("1"), ReplyTo: "t", Priority: events.High, Deadline: at, Traceparent: "p", Digest: "d", Labels: map[string]string{"a": "b"}, RerunOf: "o-0",
+		Workflow: "w", Version: 1, Steps: []string{"a"}, Input: []byte("1"), ReplyTo: "t", Priority: events.High, Deadline: at, Traceparent: "p", Tracestate: "a=1", Baggage: "b=2", Digest: "d", Labels: map[string]string{"a": "b"}, RerunOf: "o-0",
 		From: 1, Renamed: map[string]string{"a": "b"}, Renewed: []string{"a"}, Topic: "shop.a", EventType: "com.acme.a", Key: "k", Item: 1, AtOnce: 2, Page: 1, Cursor: "c",
 		Schedule: &events.Schedule{Every: "1h", Workflow: "w"}, Incarnation: 1, Tick: at, Last: at, Next: at, Backfill: 1, Limit: &events.Limit{AtATime: 1}, Home: "@/limit.crm", Rank: 1, OnConflict: "queue",
 		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, ExtendTo: at, LockedBy: "i", Proof: "watch", Due: at, Round: 1, Fixed: true,

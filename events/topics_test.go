@@ -98,6 +98,7 @@ func TestInputsAndFormat(t *testing.T) {
 		8:  {"orders", "replies", "commands", "signals", "internal"},
 		9:  {"orders", "replies", "commands", "signals", "internal"},
 		10: {"orders", "replies", "commands", "signals", "internal"},
+		11: {"orders", "replies", "commands", "signals", "internal"},
 	}
 	if want := of[events.JournalFormat]; !slices.Equal(events.InputNames(), want) {
 		t.Errorf("format %d has the inputs %q, and this release reads %q", events.JournalFormat, want, events.InputNames())

@@ -45,7 +45,7 @@ func TestAddedPartitions(t *testing.T) {
 					t.Errorf("the alert says: %s", why)
 				}
 				for _, id := range []string{"torn", h.elsewhere[0]} { // where they belong, by whatever instance
-					_, err := other.Submit(t.Context(), id, &events.Submission{Workflow: "order"}, "", nil)
+					_, err := other.Submit(t.Context(), id, &events.Submission{Workflow: "order"}, Context{}, nil)
 					must(t, err)
 					h.started(id)
 				}

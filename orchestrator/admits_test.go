@@ -50,7 +50,7 @@ func TestAdmits(t *testing.T) {
 		t.Errorf("what the newest does not take: %v", err)
 	}
 	must(t, other.Admits(t.Context(), "o-1", submission(0, "51"))) // it may be a repeat
-	if _, err := owner.Submit(t.Context(), "o-1", submission(0, "50"), "", nil); err != nil {
+	if _, err := owner.Submit(t.Context(), "o-1", submission(0, "50"), Context{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	oracle.Until(t, "the order", func() error { _, _, err := owner.Order("o-1"); return err })

@@ -80,7 +80,7 @@ func TestNobodyElseWaitsForAnAnswer(t *testing.T) {
 			_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, "shop.status")
 			must(t, err)
 			asked, release := holds(t, b, kind, "shop.status")
-			_, err = i.Submit(t.Context(), "o-2", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, "", nil)
+			_, err = i.Submit(t.Context(), "o-2", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, Context{}, nil)
 			must(t, err)
 			<-asked
 			i.waits(t, "o-3", "3")

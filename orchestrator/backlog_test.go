@@ -129,7 +129,7 @@ func TestSubmissionsWhileALaneIsBehind(t *testing.T) {
 	var late atomic.Int64
 	i.backlog.now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
 	submit := func(id string) error {
-		_, err := i.Submit(t.Context(), id, &events.Submission{Workflow: "none"}, "", nil)
+		_, err := i.Submit(t.Context(), id, &events.Submission{Workflow: "none"}, Context{}, nil)
 		return err
 	}
 	must(t, submit("o-1"))
@@ -176,7 +176,7 @@ func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
 	oracle.Until(t, "ready", i.Ready)
 	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 	asked, release := holds(t, b, kmsg.Metadata, "shop.status")
-	_, err = i.Submit(t.Context(), "o-1", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, "", nil)
+	_, err = i.Submit(t.Context(), "o-1", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, Context{}, nil)
 	must(t, err)
 	<-asked
 	passes := func(d time.Duration) {

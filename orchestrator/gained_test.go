@@ -78,7 +78,7 @@ func TestANamespaceGainsSignals(t *testing.T) {
 	i, stop := runs(t, b, cfg)
 	oracle.Until(t, "ready", i.Ready)
 	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
-	_, err := i.Submit(t.Context(), "o-1", &events.Submission{Workflow: "silent"}, "", nil)
+	_, err := i.Submit(t.Context(), "o-1", &events.Submission{Workflow: "silent"}, Context{}, nil)
 	must(t, err)
 	oracle.Until(t, "the order is there", func() error {
 		_, _, err := i.Order("o-1")
@@ -92,7 +92,7 @@ func TestANamespaceGainsSignals(t *testing.T) {
 	}
 	early := &kgo.Record{Topic: topics.Signals, Partition: 0, Key: []byte("o-1"), Value: []byte(`{"signal":"go","id":"early"}`)}
 	must(t, b.Client(t).ProduceSync(t.Context(), early).FirstErr())
-	_, err = i.Submit(t.Context(), "o-2", &events.Submission{Workflow: "silent"}, "", nil)
+	_, err = i.Submit(t.Context(), "o-2", &events.Submission{Workflow: "silent"}, Context{}, nil)
 	must(t, err)
 	stop()
 	for _, r := range oracle.Read(t, b.Brokers, topics.Journal) {

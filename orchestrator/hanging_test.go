@@ -65,7 +65,7 @@ func TestACallersOpenTransactionIsTold(t *testing.T) {
 		must(t, caller.BeginTransaction())
 		submission := &kgo.Record{Topic: topics.Orders, Key: []byte("open"), Value: []byte(`{"workflow":"silent"}`)}
 		must(t, caller.ProduceSync(t.Context(), submission).FirstErr())
-		behind, err := i.Submit(t.Context(), "open", &events.Submission{Workflow: "silent", Input: []byte(`{"of":"another"}`)}, "", nil)
+		behind, err := i.Submit(t.Context(), "open", &events.Submission{Workflow: "silent", Input: []byte(`{"of":"another"}`)}, Context{}, nil)
 		must(t, err)
 		said.until(t, "somebody's transaction keeps the inputs behind it from being read", fmt.Sprintf("topic=%s offset=%d", topics.Orders, submission.Offset))
 		if o, _, err := i.Order(behind); !errors.Is(err, projections.ErrNotFound) {

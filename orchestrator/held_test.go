@@ -42,7 +42,7 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 		}
 		submit := func(i *Instance, id, flow string) {
 			t.Helper()
-			_, err := i.Submit(t.Context(), id, &events.Submission{Workflow: flow}, "", nil)
+			_, err := i.Submit(t.Context(), id, &events.Submission{Workflow: flow}, Context{}, nil)
 			must(t, err)
 		}
 		answer := func(order, step string) {

@@ -44,7 +44,7 @@ func newHangs(t *testing.T) *hangs {
 func (h *hangs) asks(ctx context.Context, id string) <-chan error {
 	said := make(chan error, 1)
 	go func() {
-		_, err := h.instance.Submit(ctx, id, &events.Submission{Workflow: "order"}, "", nil)
+		_, err := h.instance.Submit(ctx, id, &events.Submission{Workflow: "order"}, Context{}, nil)
 		said <- err
 	}()
 	return said

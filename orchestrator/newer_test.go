@@ -81,12 +81,12 @@ func TestLabelsOfANewerFormat(t *testing.T) {
 	topics := onePartition(t, b)
 	i := upgraded(t, b, &topics, events.LabelsFormat-1)
 	labels := map[string]string{"region": "eu"}
-	if _, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, "", nil); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
+	if _, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, Context{}, nil); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
 		t.Errorf("labels are taken: %v", err)
 	}
 	waitsForUpgrade(t, b, &topics, i, `{"workflow":"silent","labels":{"region":"eu"}}`)
 	i.reaches(t, "o-1", projections.Processing)
-	_, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, "", nil)
+	_, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, Context{}, nil)
 	must(t, err)
 	i.reaches(t, "o-0", projections.Processing)
 	page, _, err := i.List(t.Context(), projections.Filter{Labels: labels})
@@ -103,11 +103,11 @@ func TestRerunsOfANewerFormat(t *testing.T) {
 	topics := onePartition(t, b)
 	i := upgraded(t, b, &topics, events.RerunFormat-1)
 	again := events.Submission{Workflow: "silent", RerunOf: "o-2"}
-	if _, err := i.Submit(t.Context(), "o-0", &again, "", nil); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
+	if _, err := i.Submit(t.Context(), "o-0", &again, Context{}, nil); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
 		t.Errorf("a rerun is taken: %v", err)
 	}
 	waitsForUpgrade(t, b, &topics, i, `{"workflow":"silent","rerunOf":"o-2"}`)
-	_, err := i.Submit(t.Context(), "o-0", &again, "", nil)
+	_, err := i.Submit(t.Context(), "o-0", &again, Context{}, nil)
 	must(t, err)
 	for _, id := range []string{"o-0", "o-1"} {
 		if o := i.reaches(t, id, projections.Processing); o.RerunOf != "o-2" {

@@ -11,11 +11,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
+
+// Context is what the sender of a submission has passed on with the messages about its order: W3C Trace Context and W3C
+// Baggage, as they came. What is none, or longer than W3C asks for, is left out.
+type Context struct{ Traceparent, Tracestate, Baggage string }
 
 // Submit puts a submission on the orders topic, and returns once Kafka has it.
 // The order is accepted or rejected by whoever owns its partition. An empty id
@@ -23,7 +28,7 @@ import (
 // the namespace has keys. It fails with [ErrBehind] while
 // too much waits for that owner, and with [ErrTaken] where this instance knows that
 // the id is another submission's, and with [ErrOwnID].
-func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string, actor *events.Actor) (string, error) {
+func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, passed Context, actor *events.Actor) (string, error) {
 	if id == "" {
 		fresh, err := events.NewOrderID()
 		if err != nil {
@@ -69,7 +74,8 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	}
 	envelope := events.Envelope{
 		Source: i.source(), Type: events.OrderSubmitted,
-		ID: uuid.NewString(), Order: id, Time: now(), Traceparent: traceparent,
+		ID: uuid.NewString(), Order: id, Time: now(),
+		Traceparent: passed.Traceparent, Tracestate: spans.State(passed.Traceparent, passed.Tracestate), Baggage: spans.Baggage(passed.Baggage),
 	}
 	i.sign(&envelope, value, actor)
 	r := envelope.Record(i.topics.Orders, value)

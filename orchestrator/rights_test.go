@@ -84,7 +84,7 @@ func TestLeastRights(t *testing.T) {
 	oracle.Until(t, "ready", i.Ready)
 	must(t, i.Register(t.Context(), flow))
 	for _, to := range []string{"seen", "unseen", ""} {
-		id, err := i.Submit(t.Context(), "to-"+to, &events.Submission{Workflow: "f", ReplyTo: to}, "", nil)
+		id, err := i.Submit(t.Context(), "to-"+to, &events.Submission{Workflow: "f", ReplyTo: to}, Context{}, nil)
 		must(t, err)
 		oracle.Until(t, "order "+id, func() error {
 			o, _, err := i.Store().Order(i.Partition(id), id)

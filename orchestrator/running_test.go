@@ -53,7 +53,7 @@ func begins(t *testing.T, i *Instance) (stop func()) {
 // waits for its agent, with the input that is wanted.
 func (i *Instance) waits(t *testing.T, order, input string) {
 	t.Helper()
-	_, err := i.Submit(t.Context(), order, &events.Submission{Workflow: "silent", Input: []byte(input)}, "", nil)
+	_, err := i.Submit(t.Context(), order, &events.Submission{Workflow: "silent", Input: []byte(input)}, Context{}, nil)
 	must(t, err)
 	oracle.Until(t, "order "+order+" waits for its agent", func() error {
 		o, _, err := i.Order(order)

@@ -41,6 +41,9 @@ func (s *simulation) input(topic string, kind events.Type, id string, value []by
 	if trace := draw.Trace(id); topic == s.topics.Orders && trace != "" {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderTraceparent, Value: []byte(trace)})
 	}
+	if tracestate, baggage := draw.Passed(id); topic == s.topics.Orders {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderTracestate, Value: []byte(tracestate)}, kgo.RecordHeader{Key: events.HeaderBaggage, Value: []byte(baggage)})
+	}
 	if s.partitions > 1 && s.fault(10, "misrouted") {
 		r.Partition = (r.Partition + 1) % s.partitions
 	}

@@ -76,7 +76,7 @@ func TestWhoFollowsKnowsWhoIsSilent(t *testing.T) {
 		for n, id := 0, 0; n < 20; id++ {
 			if order := fmt.Sprint("o-", id); one.Partition(order) == p {
 				n++
-				_, err := one.Submit(t.Context(), order, &events.Submission{Workflow: "call"}, "", nil)
+				_, err := one.Submit(t.Context(), order, &events.Submission{Workflow: "call"}, Context{}, nil)
 				must(t, err)
 			}
 		}

@@ -217,6 +217,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.since14(o)
 	w.since15(o)
 	w.since16(o)
+	w.since17(o)
 	return w.b
 }
 
@@ -516,12 +517,19 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 		return o, nil, err
 	}
 	r := reader{b: b}
-	o := r.orderOfLayout15(id)
-	r.since16(o)
+	o := r.orderOfLayout16(id)
+	r.since17(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout16 reads what records of layout 16 begin with.
+func (r *reader) orderOfLayout16(id string) *Order {
+	o := r.orderOfLayout15(id)
+	r.since16(o)
+	return o
 }
 
 // orderOfLayout15 reads what records of layout 15 begin with.

@@ -35,7 +35,7 @@ func drawOrder(t *rapid.T) *Order {
 		ID: text.Draw(t, "id"), Workflow: text.Draw(t, "workflow"), Version: number.Draw(t, "version"),
 		State: rapid.SampledFrom(States).Draw(t, "state"), LockedBy: text.Draw(t, "lockedBy"), FailureCount: number.Draw(t, "failures"),
 		ReplyTo: text.Draw(t, "replyTo"), Priority: events.Priority(text.Draw(t, "priority")), Deadline: moment.Draw(t, "deadline"),
-		Traceparent: text.Draw(t, "traceparent"), Seq: rapid.Uint64().Draw(t, "seq"),
+		Traceparent: text.Draw(t, "traceparent"), Tracestate: text.Draw(t, "tracestate"), Baggage: text.Draw(t, "baggage"), Seq: rapid.Uint64().Draw(t, "seq"),
 		AcceptedAt: moment.Draw(t, "acceptedAt"), UpdatedAt: moment.Draw(t, "updatedAt"), Reason: text.Draw(t, "reason"),
 		Paused: rapid.Bool().Draw(t, "paused"), Toward: State(text.Draw(t, "toward")),
 		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"), whyCompensated: text.Draw(t, "why compensated"),

@@ -13,6 +13,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.Workflow, o.Version = e.Workflow, e.Version
 	o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
 	o.Deadline, o.Traceparent, o.Digest, o.Labels, o.RerunOf = e.Deadline, e.Traceparent, e.Digest, e.Labels, e.RerunOf
+	o.Tracestate, o.Baggage = e.Tracestate, e.Baggage
 	o.SubmittedBy, o.Submitters = e.By, e.Submitters
 	o.Pinned, o.Keep = e.Pinned, time.Duration(e.Keep)*time.Second
 	o.Parent = parentOf(e)

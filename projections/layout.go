@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 16
+const layout = 17
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -98,6 +98,8 @@ var migrations = map[int]migration{
 	14: appended((*reader).orderOfLayout14, (*writer).since15),
 	// The order's record has of which steps something was not undone that other orders did.
 	15: appended((*reader).orderOfLayout15, (*writer).since16),
+	// The order's record has the tracestate and the baggage of its submission.
+	16: appended((*reader).orderOfLayout16, (*writer).since17),
 }
 
 // A migration rewrites all keys of one kind.

@@ -139,3 +139,15 @@ func (r *reader) since16(o *Order) {
 		o.Steps[i].Leaves = r.truth()
 	}
 }
+
+// since17 writes what records have since layout 17: what else of the submission goes along with the order's messages.
+func (w *writer) since17(o *Order) {
+	w.text(o.Tracestate)
+	w.text(o.Baggage)
+}
+
+// since17 reads what the writer's since17 wrote.
+func (r *reader) since17(o *Order) {
+	o.Tracestate = r.text()
+	o.Baggage = r.text()
+}

@@ -59,6 +59,8 @@ type Order struct {
 	Priority    events.Priority
 	Deadline    time.Time // of the whole order; zero if it has none
 	Traceparent string
+	// Tracestate and Baggage are those of the submission.
+	Tracestate, Baggage string
 
 	// Parent is the order of which this one does a step, nil if it does none.
 	Parent *Parent

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/agents"
@@ -97,9 +98,13 @@ func (c *caller) request(ctx context.Context, o *operation, v *values) (*http.Re
 	hr.URL, hr.Host = u, u.Host
 	hr.Header.Set("Accept", "application/json, */*;q=0.5")
 	hr.Header.Set("User-Agent", c.userAgent)
-	if trace := v.request.Traceparent; traceForm.MatchString(trace) {
-		hr.Header.Set("Traceparent", trace)
+	if parent := v.request.Traceparent; traceForm.MatchString(parent) {
+		hr.Header.Set("Traceparent", parent)
+		if state := trace.SpanContextFromContext(ctx).TraceState().String(); state != "" {
+			hr.Header.Set("Tracestate", state)
+		}
 	}
+	propagation.Baggage{}.Inject(ctx, propagation.HeaderCarrier(hr.Header))
 	if contentType != "" {
 		hr.Header.Set("Content-Type", contentType)
 	}

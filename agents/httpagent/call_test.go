@@ -20,7 +20,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
-	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/baggage"
+	otel "go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
@@ -35,7 +36,7 @@ type harness struct {
 	*testing.T
 	server *httptest.Server
 	log    bytes.Buffer
-	tracer trace.Tracer // nil for none
+	tracer otel.Tracer // nil for none
 }
 
 func newHarness(t *testing.T, handle http.HandlerFunc) *harness {
@@ -233,6 +234,29 @@ headers:
 		if value := got.Get("Traceparent"); value != want {
 			t.Errorf("for %q the header is %q", given, value)
 		}
+	}
+	// So are its tracestate and its baggage, which the handler's context has.
+	state, err := otel.ParseTraceState("rojo=1,congo=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bag, err := baggage.Parse("tenant=a%20b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := otel.ContextWithSpanContext(baggage.ContextWithBaggage(t.Context(), bag), otel.NewSpanContext(otel.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}, TraceState: state}))
+	for given, want := range map[string]string{trace: "rojo=1,congo=2", "": ""} {
+		traced := request("")
+		traced.Traceparent = given
+		if _, err := h.call(ctx, "url: /c", traced); err != nil {
+			t.Fatal(err)
+		}
+		if got.Get("Tracestate") != want || got.Get("Baggage") != "tenant=a%20b" {
+			t.Errorf("for %q the headers are %q and %q", given, got.Get("Tracestate"), got.Get("Baggage"))
+		}
+	}
+	if _, err := h.call(ctx, "url: /c\nheaders: {baggage: none=1}", request("")); err != nil || got.Get("Baggage") != "none=1" {
+		t.Errorf("the overridden baggage is %q (%v)", got.Get("Baggage"), err)
 	}
 	// The operation's own header goes before the file's.
 	if _, err := h.call(t.Context(), "url: /c\nheaders: {authorization: none}", request("")); err != nil {

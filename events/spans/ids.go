@@ -30,7 +30,7 @@ type Order struct {
 // Of returns what an order's spans have, by its id, when it was accepted, and the traceparent of its submission. An
 // id that counts again, once its order is forgotten, has other spans by the time.
 func Of(id string, accepted time.Time, traceparent string) Order {
-	o := Order{Parent: Parse(traceparent), seed: binary.BigEndian.AppendUint64([]byte(id), uint64(events.Time(accepted).UnixMilli()))}
+	o := Order{Parent: Parse(traceparent, ""), seed: binary.BigEndian.AppendUint64([]byte(id), uint64(events.Time(accepted).UnixMilli()))}
 	if o.Trace = o.Parent.TraceID(); !o.Parent.IsValid() {
 		o.Trace = trace.TraceID(o.hash("trace"))
 	}
@@ -83,8 +83,9 @@ func (o *Order) hash(what string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// Parse reads a traceparent of W3C Trace Context. What is none, or names no span, gives one that is not valid.
-func Parse(traceparent string) trace.SpanContext {
+// Parse reads a traceparent of W3C Trace Context, and the tracestate that came with it. What is none, or names no span,
+// gives one that is not valid, and what is no tracestate is left out.
+func Parse(traceparent, tracestate string) trace.SpanContext {
 	if len(traceparent) < 55 || traceparent[2] != '-' || traceparent[35] != '-' || traceparent[52] != '-' || traceparent[:2] == "ff" {
 		return trace.SpanContext{}
 	}
@@ -96,5 +97,6 @@ func Parse(traceparent string) trace.SpanContext {
 	config.TraceID, _ = trace.TraceIDFromHex(traceparent[3:35])
 	config.SpanID, _ = trace.SpanIDFromHex(traceparent[36:52])
 	config.TraceFlags, config.Remote = trace.TraceFlags(flags[0]), true
+	config.TraceState, _ = trace.ParseTraceState(tracestate)
 	return trace.NewSpanContext(config)
 }

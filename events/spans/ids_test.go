@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 		"00-0AF7651916CD43DD8448EB211C80319C-" + span + "-01": "",
 		"00_" + id + "-" + span + "-01":                       "",
 	} {
-		got := spans.Parse(traceparent)
+		got := spans.Parse(traceparent, "")
 		if got.IsValid() != (want != "") {
 			t.Errorf("%q: %+v", traceparent, got)
 		}

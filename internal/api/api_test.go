@@ -331,7 +331,7 @@ func (s *stage) testSubmit() {
 		if err != nil {
 			s.Fatal(err)
 		}
-		status, header, answer := s.ask(request{method: "POST", path: "/api/v1/orders", body: string(body), header: http.Header{"Content-Type": {"application/json"}, "Traceparent": {trace}}})
+		status, header, answer := s.ask(request{method: "POST", path: "/api/v1/orders", body: string(body), header: http.Header{"Content-Type": {"application/json"}, "Traceparent": {trace}, "Tracestate": {"rojo=1", "congo=2"}, "Baggage": {"tenant=a%20b", "user=7"}}})
 		if status != 202 || header.Get("Location") != location {
 			s.Fatalf("submit %q: %d, Location %q: %s", id, status, header.Get("Location"), answer)
 		}
@@ -354,8 +354,8 @@ func (s *stage) testSubmit() {
 				s.Errorf("event %d of %q: %+v", n, id, e)
 			}
 		}
-		if h.Events[0].Traceparent != trace {
-			s.Errorf("traceparent %q", h.Events[0].Traceparent)
+		if e := h.Events[0]; e.Traceparent != trace || e.Tracestate != "rojo=1,congo=2" || e.Baggage != "tenant=a%20b,user=7" {
+			s.Errorf("traceparent %q, tracestate %q, baggage %q", e.Traceparent, e.Tracestate, e.Baggage)
 		}
 	}
 

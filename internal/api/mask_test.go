@@ -145,7 +145,7 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 	fill := events.Event{
 		Type: events.StepCompleted, Order: "o-1", Seq: 1, At: time.Now(), Input: jsontext.Value(`"canary"`), Output: jsontext.Value(`"canary"`),
 		Schedule: &events.Schedule{Workflow: "w", Input: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}},
-		Error:    &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}, Key: canary, Cursor: canary,
+		Error:    &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}, Key: canary, Cursor: canary, Tracestate: canary, Baggage: canary,
 		Raw: &events.Raw{Key: []byte(canary), Value: []byte(canary), Headers: []events.RawHeader{{Key: canary, Value: []byte(canary)}}},
 	}
 	masked, err := maskedEvent(fill.Append(nil))

@@ -172,8 +172,35 @@ func (s *Server) getAsOf(ctx context.Context, in *asOfInput) (*struct{ Body Orde
 	return &struct{ Body Order }{OrderOf(i.Partition(o.ID), o, at)}, nil
 }
 
-type submitInput struct {
+// Context is what the sender of a submission wants passed on with the messages about its order.
+type Context struct {
 	Traceparent string `header:"traceparent" doc:"W3C trace context, passed on with every message about the order"`
+	Tracestate  string `header:"tracestate" doc:"W3C trace context: passed on with the traceparent. What is malformed, or longer than 512 bytes or 32 members, is left out"`
+	Baggage     string `header:"baggage" doc:"W3C baggage, passed on with the messages about the order. What is malformed, or longer than 8192 bytes or 64 members, is left out"`
+}
+
+// Resolve joins headers of one name, as W3C says.
+func (c *Context) Resolve(ctx huma.Context) []error {
+	var states, baggage []string
+	ctx.EachHeader(func(name, value string) {
+		switch {
+		case strings.EqualFold(name, events.HeaderTracestate):
+			states = append(states, value)
+		case strings.EqualFold(name, events.HeaderBaggage):
+			baggage = append(baggage, value)
+		}
+	})
+	c.Tracestate, c.Baggage = strings.Join(states, ","), strings.Join(baggage, ",")
+	return nil
+}
+
+// passed is what is passed on of it.
+func (c *Context) passed() orchestrator.Context {
+	return orchestrator.Context{Traceparent: c.Traceparent, Tracestate: c.Tracestate, Baggage: c.Baggage}
+}
+
+type submitInput struct {
+	Context
 	WaitInput
 	Body Submission
 }
@@ -201,12 +228,12 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	defer wait.leave()
 	id, submission := in.Body.ID, in.Body.message()
 	in.Body = Submission{} // which may be large, and a request may wait for long
-	return s.put(ctx, i, id, &submission, in.Traceparent, wait)
+	return s.put(ctx, i, id, &submission, in.passed(), wait)
 }
 
 // put has a submission put on Kafka, under a new id if it is given none. It returns once the order can be read here, or
 // stands if the request waits for that, or after the time for either.
-func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, submission *events.Submission, traceparent string, wait *waiting) (*submitOutput, error) {
+func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, submission *events.Submission, passed orchestrator.Context, wait *waiting) (*submitOutput, error) {
 	if id != "" {
 		if err := events.CheckOrderID(id); err != nil {
 			return nil, huma.Error422UnprocessableEntity(err.Error()+"; choose another id, or leave it out to get one", &huma.ErrorDetail{Message: err.Error(), Location: "body.id"})
@@ -238,7 +265,7 @@ func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, s
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
 	}
-	_, err = i.Submit(bounded, id, submission, traceparent, actor(ctx, func() string { return submission.Workflow }))
+	_, err = i.Submit(bounded, id, submission, passed, actor(ctx, func() string { return submission.Workflow }))
 	leave(err == nil)
 	if err != nil {
 		return nil, s.notSubmitted(id, err)

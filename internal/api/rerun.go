@@ -47,9 +47,9 @@ func (s *Server) reruns(api huma.API) {
 }
 
 type rerunInput struct {
-	ID          string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
-	Traceparent string `header:"traceparent" doc:"W3C trace context of the new order"`
-	Body        *Rerun
+	ID string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+	Context
+	Body *Rerun
 }
 
 // rerun takes two roles: it acts on an order that others may have submitted, and makes a new one.
@@ -76,7 +76,7 @@ func (s *Server) rerun(ctx context.Context, in *rerunInput) (*submitOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.put(ctx, i, body.ID, submission, in.Traceparent, new(waiting))
+	out, err := s.put(ctx, i, body.ID, submission, in.passed(), new(waiting))
 	if err == nil {
 		out.Body.workflow = o.Workflow
 	}

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
 // runAgain asks for a rerun, and checks the status of the answer.
 func (s *stage) runAgain(id, body string, status int) (Receipt, string) {
 	s.Helper()
-	_, answer := s.act(id, "rerun", body, status, "traceparent", trace)
+	_, answer := s.act(id, "rerun", body, status, "traceparent", trace, "baggage", "user=7", "tracestate", strings.Repeat("x", 600))
 	var r Receipt
 	if status == http.StatusAccepted {
 		if err := json.Unmarshal([]byte(answer), &r); err != nil {
@@ -65,7 +66,7 @@ func (s *stage) testRerun() {
 		o.ReplyTo == nil || *o.ReplyTo != callersTopic || string(o.Input) != string(first.Input) || fmt.Sprint(o.Labels) != "map[customer:c-1 own:x region:eu]" {
 		s.Errorf("%+v, %+v", r, o)
 	}
-	if e := s.history("again-2")[0]; e.RerunOf != "again/1" || e.Traceparent != trace {
+	if e := s.history("again-2")[0]; e.RerunOf != "again/1" || e.Traceparent != trace || e.Baggage != "user=7" || e.Tracestate != "" {
 		s.Errorf("%+v", e)
 	}
 	// Asked again it is the same order, unless something else is asked for.
@@ -124,7 +125,7 @@ func (s *stage) testRerunProblems() {
 		"vain-1": {Workflow: "dozes", Input: []byte(`{"customer":"c-1"}`)}, "vain-rejected": {Workflow: "dozes", Input: []byte(`[]`)}, "vain-none": {Workflow: "nobody-knows"},
 	} {
 		message := submission.message()
-		if _, err := s.instance.Submit(s.Context(), id, &message, "", nil); err != nil { // as from Kafka, where nothing is refused at once
+		if _, err := s.instance.Submit(s.Context(), id, &message, orchestrator.Context{}, nil); err != nil { // as from Kafka, where nothing is refused at once
 			s.Fatal(err)
 		}
 	}

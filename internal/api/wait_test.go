@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -187,7 +188,7 @@ func (s *stage) testRefusedAtOnce() {
 	s.submits("?wait=30s", `{"id":"refused","workflow":"picky","input":{"policy":1}}`, http.StatusOK)
 
 	// One that was rejected is there, and so the same again is a repeat of it.
-	if _, err := s.instance.Submit(s.Context(), "refused-before", &events.Submission{Workflow: "nobody-knows"}, "", nil); err != nil {
+	if _, err := s.instance.Submit(s.Context(), "refused-before", &events.Submission{Workflow: "nobody-knows"}, orchestrator.Context{}, nil); err != nil {
 		s.Fatal(err)
 	}
 	s.order("refused-before", projections.Rejected)

@@ -281,7 +281,7 @@ func (x *excess) one(ctx context.Context, over bool) {
 	}
 	x.submitting.Go(func() {
 		defer x.atATime.Add(-1)
-		_, err := x.instance.Submit(ctx, id, &events.Submission{Workflow: "bench", Input: []byte(x.shape.input(n))}, "", nil)
+		_, err := x.instance.Submit(ctx, id, &events.Submission{Workflow: "bench", Input: []byte(x.shape.input(n))}, orchestrator.Context{}, nil)
 		switch {
 		case errors.Is(err, orchestrator.ErrBehind):
 			none(nil)

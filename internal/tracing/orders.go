@@ -129,7 +129,7 @@ func (all *orders) take(ctx context.Context, partition int32, e *events.Event) e
 		return nil
 	}
 	// As measured, of orders of three steps and of thirty, and not less.
-	size := 3<<10 + 640*len(o.state.Steps) + 2<<10*len(o.attempts)
+	size := 3<<10 + 640*len(o.state.Steps) + 2<<10*len(o.attempts) + 9*len(o.state.Tracestate) // its members are of four bytes or more
 	for i := range o.state.Steps {
 		if each := o.state.Steps[i].Each; each != nil {
 			size += 32 * each.Count
@@ -176,7 +176,7 @@ func (all *orders) pass(partition int32, e *events.Event) {
 func (all *orders) begin(partition int32, first *events.Event) *list.Element {
 	o := &order{id: first.Order, partition: partition, state: &projections.Order{}, of: spans.Of(first.Order, first.At, first.Traceparent), attempts: make(map[work]trace.Span)}
 	ctx := context.Background()
-	if o.of.Parent.IsValid() {
+	if o.of.Parent = spans.Parse(first.Traceparent, first.Tracestate); o.of.Parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, o.of.Parent)
 	}
 	attributes := append(o.attributes(first),
@@ -207,7 +207,7 @@ func (all *orders) apply(o *order, event *events.Event) error {
 	e := *event
 	// What spans do not say would take memory, as much as whoever wrote it likes.
 	e.Input, e.Output, e.Data = nil, nil, nil
-	e.Reason, e.Labels, e.Pinned, e.Submitters, e.Errors = "", nil, nil, nil, nil
+	e.Reason, e.Baggage, e.Labels, e.Pinned, e.Submitters, e.Errors = "", "", nil, nil, nil, nil
 	if e.Raw != nil {
 		e.Raw = new(events.Raw)
 	}
@@ -219,7 +219,7 @@ func (all *orders) apply(o *order, event *events.Event) error {
 		return err
 	}
 	if was && !o.state.State.Final() { // the order of a parent that is undone
-		first := trace.NewSpanContext(trace.SpanContextConfig{TraceID: o.of.Trace, SpanID: o.of.Root(), TraceFlags: o.within.TraceFlags()})
+		first := trace.NewSpanContext(trace.SpanContextConfig{TraceID: o.of.Trace, SpanID: o.of.Root(), TraceFlags: o.within.TraceFlags(), TraceState: o.within.TraceState()})
 		o.begin(trace.ContextWithSpanContext(context.Background(), first), all.tracer, "undo order "+o.state.Workflow, o.of.Undo(e.Seq), &e, trace.SpanKindInternal, o.attributes(&e))
 	}
 	touched := false

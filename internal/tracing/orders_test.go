@@ -68,7 +68,7 @@ func (j *journal) made(from, to, most int) (made []sdk.ReadOnlySpan, asked int) 
 // told says all there is of a span.
 func told(s sdk.ReadOnlySpan) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s %s %s %s+%s %s %q", s.SpanContext().TraceID(), s.SpanContext().SpanID(), s.Parent().SpanID(), s.Name(), s.SpanKind(),
+	fmt.Fprintf(&b, "%s [%s] %s %s %s %s %s+%s %s %q", s.SpanContext().TraceID(), s.SpanContext().TraceState(), s.SpanContext().SpanID(), s.Parent().SpanID(), s.Name(), s.SpanKind(),
 		s.StartTime().Format(time.RFC3339Nano), s.EndTime().Sub(s.StartTime()), s.Status().Code, s.Status().Description)
 	for _, a := range s.Attributes() {
 		fmt.Fprintf(&b, " %s=%s", a.Key, a.Value.String())
@@ -132,6 +132,13 @@ func TestSpansAreTheSameWhereverAProcessEnds(t *testing.T) {
 		}
 		ids := make(map[trace.SpanID]bool)
 		for _, s := range whole {
+			state := ""
+			if s.SpanContext().TraceID() == spans.Parse(given1, "").TraceID() && name == "written" {
+				state = "rojo=1,congo=2"
+			}
+			if got := s.SpanContext().TraceState().String(); got != state {
+				t.Errorf("%s: the tracestate of %s is %q", name, told(s), got)
+			}
 			if ids[s.SpanContext().SpanID()] {
 				t.Errorf("%s: twice: %s", name, told(s))
 			}
@@ -265,7 +272,7 @@ func written() (all []events.Event) {
 	}
 
 	// Two orders side by side. One sleeps, waits for signals and for people, and is undone; what it waits for ends with that.
-	add("wait", events.OrderAccepted, events.Event{Workflow: "w", Version: 3, Steps: []string{"nap", "all", "ask", "pay", "late", "any"}, Traceparent: given1, Input: []byte(`{"secret":1}`)})
+	add("wait", events.OrderAccepted, events.Event{Workflow: "w", Version: 3, Steps: []string{"nap", "all", "ask", "pay", "late", "any"}, Traceparent: given1, Tracestate: "rojo=1,congo=2", Baggage: "secret=1", Input: []byte(`{"secret":1}`)})
 	add("wait", events.StepSleeping, events.Event{Step: "nap", Attempt: 1, Due: at})
 	add("other", events.OrderAccepted, events.Event{Workflow: "o", Version: 1, Steps: []string{"pay"}})
 	add("wait", events.StepWoke, step("nap", 1))
@@ -408,7 +415,7 @@ func TestSpansAreSampled(t *testing.T) {
 		j.events = append(j.events, events.Event{Order: "wait", Type: events.OrderCancelled, Seq: 2, At: j.events[0].At})
 		made, _ := j.made(0, 2, 1<<30)
 		of := spans.Of("wait", j.events[0].At, c.traceparent)
-		says := spans.Parse(of.Traceparent(of.Attempt("pay", false, 1), (&Setup{sampler: s}).Sampled()))
+		says := spans.Parse(of.Traceparent(of.Attempt("pay", false, 1), (&Setup{sampler: s}).Sampled()), "")
 		if (len(made) == 1) != c.want || says.IsSampled() != c.want || says.TraceID() != of.Trace || says.SpanID() != of.Attempt("pay", false, 1) {
 			t.Errorf("%+v: %d spans, and agents hear %+v", c, len(made), says)
 		}

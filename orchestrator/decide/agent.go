@@ -34,7 +34,7 @@ func (agent) start(env *Env, t task) (e events.Event, waits Ask, fault *events.E
 	if s := env.Keys.Setting(e.Agent); s != proof.Off && env.Format >= events.ProofFormat {
 		e.Proof = string(s)
 	}
-	with, size := t.def.With, EnvelopeSize
+	with, size := t.def.With, envelopeSize(t.order)
 	if t.undo {
 		e.Operation, with = t.def.Undo, t.def.UndoWith
 		size += len(t.step.Output)

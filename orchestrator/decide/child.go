@@ -51,7 +51,7 @@ func (orderer) begin(d *decider, t task) bool {
 		}
 		e.Input = value
 	}
-	size := estimate(&e)
+	size := estimate(&e) + passedSize(d.order)
 	if e.Input == nil {
 		size += len(inputOf(d.order, t.step))
 	}

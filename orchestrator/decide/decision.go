@@ -309,6 +309,11 @@ func Cut(s string, n int) string {
 // EnvelopeSize is more than what a message has around its payload.
 const EnvelopeSize = 8 << 10
 
+// envelopeSize is more than what a message of an order has around its payload, with what its submission has passed on.
+func envelopeSize(o *projections.Order) int { return EnvelopeSize + passedSize(o) }
+
+func passedSize(o *projections.Order) int { return len(o.Tracestate) + len(o.Baggage) }
+
 // A decision begins no more attempts once it has begun so many, or writes so many bytes:
 // one order must not be too much for a transaction, or for the memory. The supervisor
 // begins the others.
@@ -415,7 +420,8 @@ func (d *decider) record(event *events.Event) {
 		trace(d.out[wrote:], d.env.Sampled, d.order, e)
 	}
 	for i := range d.out[wrote:] {
-		d.bytes += len(d.out[wrote+i].Value)
+		m := &d.out[wrote+i]
+		d.bytes += len(m.Value) + len(m.Envelope.Tracestate) + len(m.Envelope.Baggage)
 	}
 }
 
@@ -431,7 +437,7 @@ func (d *decider) try(event *events.Event) (refused string) {
 // estimate is what the record of an event takes at most, once it is clipped, and so does
 // a message that says no more.
 func estimate(e *events.Event) int {
-	size := EnvelopeSize + len(e.Input) + len(e.Output) + len(e.Data)
+	size := EnvelopeSize + len(e.Input) + len(e.Output) + len(e.Data) + 2*(len(e.Tracestate)+len(e.Baggage)) // quotes in them are escaped
 	if e.Raw != nil {
 		size += len(e.Raw.Append(nil))
 	}

@@ -36,7 +36,7 @@ func (emitter) begin(d *decider, t task) bool {
 	if err != nil {
 		return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
 	}
-	size := EnvelopeSize + len(e.Key) + len(e.Input)
+	size := envelopeSize(t.order) + len(e.Key) + len(e.Input)
 	if e.Input == nil {
 		size += len(inputOf(t.order, t.step))
 	}
@@ -90,7 +90,8 @@ func Emission(topics *events.Topics, o *projections.Order, s *projections.Step) 
 		Topic: s.Emits.Topic,
 		Envelope: events.Envelope{
 			Source: "/waybill/" + topics.Namespace, Type: events.Type(s.Emits.Type), ID: s.IdempotencyKey,
-			Order: o.ID, Key: s.Emits.Key, Time: s.Emits.At, Traceparent: o.Traceparent,
+			Order: o.ID, Key: s.Emits.Key, Time: s.Emits.At,
+			Traceparent: o.Traceparent, Tracestate: o.Tracestate, Baggage: o.Baggage,
 		},
 		Value: value, OwnTopic: true, Emits: true,
 	}

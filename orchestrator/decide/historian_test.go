@@ -59,6 +59,7 @@ func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
 	}
 	value += rapid.SampledFrom([]string{"", `, "by":"sam"`}).Draw(t, "submitter") + "}"
 	s := submission{id: id, trace: draw.Trace(id)}
+	s.tracestate, s.baggage = draw.Passed(id)
 	s.value, s.problem = events.Decode[events.Submission]([]byte(value))
 	must(t, s.problem)
 	h.orders = append(h.orders, s)

@@ -21,11 +21,15 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		ID:     o.ID + "/" + strconv.FormatUint(e.Seq, 10),
 		Order:  o.ID, Time: e.At, Traceparent: o.Traceparent,
 	}
-	size := 256 + len(e.Input) + len(e.Output)
+	size := 256 + len(e.Input) + len(e.Output) + len(e.Tracestate) + len(e.Baggage)
 	dst = append(dst, Message{Topic: topics.Journal, Envelope: envelope, Value: e.Append(make([]byte, 0, size))})
 
+	passed := func(of events.Envelope) events.Envelope {
+		of.Tracestate, of.Baggage = o.Tracestate, o.Baggage
+		return of
+	}
 	if to, id, m := o.Status(e); m != nil {
-		envelope := envelope
+		envelope := passed(envelope)
 		envelope.Type, envelope.ID = events.OrderStatus, id
 		dst = append(dst, Message{Topic: cmp.Or(to, topics.Status), Envelope: envelope, Value: m.Append(make([]byte, 0, 128)), OwnTopic: to != ""})
 	}
@@ -39,6 +43,9 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 	}
 	for n, w := range wishes(o, e) {
 		tell(events.ChildWanted, "wish", n, w.Child, w.Append(make([]byte, 0, 256+len(w.Input))))
+		if last := &dst[len(dst)-1]; w.Wish == events.WishBegin { // there may be a thousand of others
+			last.Envelope = passed(last.Envelope)
+		}
 	}
 	if r := o.Reports(e); r != nil {
 		tell(events.ChildReported, "report", 0, r.Parent, r.Append(make([]byte, 0, 256+len(r.Output))))
@@ -60,10 +67,11 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		dst = append(dst, Emission(topics, o, o.Step(e.Step)))
 
 	case events.StepStarted, events.UndoStarted:
-		dst = append(dst, request(topics, keys, o, e, envelope))
+		dst = append(dst, request(topics, keys, o, e, passed(envelope)))
 
 	case events.AlertRaised, events.StepReminded:
 		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, Reminder: e.Type == events.StepReminded, At: e.At}
+		envelope := passed(envelope)
 		envelope.Type = events.AlertRaised
 		envelope.ID += "/alert"
 		dst = append(dst, Message{Topic: topics.Alerts, Envelope: envelope, Value: m.Append(make([]byte, 0, 256))})

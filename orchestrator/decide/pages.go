@@ -119,6 +119,7 @@ func readPage(each *projections.Each, r *events.Report, e *events.Event) *events
 // refusesItems says why Kafka would not take what is recorded of items, and what the orders are asked for that
 // do them, or ask for them: of so many bytes, without labels.
 func (d *decider) refusesItems(size int) string {
+	size += passedSize(d.order)
 	for name, value := range d.order.Labels {
 		size += 2 * (len(name) + len(value))
 	}

@@ -330,6 +330,9 @@ func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
 	if d.MaybeScanArgs(t, "labels", &labels) {
 		must(t, json.Unmarshal([]byte(labels), &s.value.Labels))
 	}
+	d.MaybeScanArgs(t, "trace", &s.trace)
+	d.MaybeScanArgs(t, "tracestate", &s.tracestate)
+	d.MaybeScanArgs(t, "baggage", &s.baggage)
 	d.MaybeScanArgs(t, "rerun-of", &s.value.RerunOf)
 	d.MaybeScanArgs(t, "by", &s.value.By)
 	for _, arg := range d.CmdArgs {
@@ -547,7 +550,7 @@ func (p *play) print(out *strings.Builder, records []*kgo.Record) {
 			continue
 		}
 		if r.Topic != p.topics.Journal {
-			fmt.Fprintf(out, "    -> %s: %s\n", r.Topic, message(r))
+			fmt.Fprintf(out, "    -> %s: %s\n", r.Topic, message(r)+passed(r))
 			continue
 		}
 		e, err := events.Decode[events.Event](r.Value)
@@ -564,6 +567,16 @@ func (p *play) print(out *strings.Builder, records []*kgo.Record) {
 		}
 		fmt.Fprintln(out, name+inspect.Fields(&e))
 	}
+}
+
+// passed shows what a record has of its order's submission.
+func passed(r *kgo.Record) (all string) {
+	for _, key := range []string{events.HeaderTracestate, events.HeaderBaggage} {
+		if value := events.Header(r, key); value != "" {
+			all += " " + key + "=" + value
+		}
+	}
+	return all
 }
 
 // message shows a record that is not for the journal, as its reader sees it.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -55,6 +56,9 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 			Workflow: d.flow.Name, Version: d.flow.Version, Steps: stepsOf(d.flow), Input: s.Input,
 			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(in.Record.header(events.HeaderTraceparent)), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
 			Pinned: d.pinned(), Keep: env.keep(d.flow),
+		}
+		if env.Format >= events.BaggageFormat {
+			e.Tracestate, e.Baggage = spans.State(e.Traceparent, in.Record.header(events.HeaderTracestate)), spans.Baggage(in.Record.header(events.HeaderBaggage))
 		}
 		if w := in.Wish; w != nil {
 			e.Parent, e.ParentStep, e.Depth, e.Detached = w.Parent, w.Step, w.Depth, w.Detached

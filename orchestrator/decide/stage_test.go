@@ -80,9 +80,12 @@ type work struct {
 }
 
 type submission struct {
-	id      string
-	value   events.Submission
-	trace   string
+	id    string
+	value events.Submission
+	trace string
+	// tracestate and baggage are what else it has passed on.
+	tracestate, baggage string
+
 	actor   []byte // as [events.HeaderActor] has it
 	problem error
 }
@@ -296,7 +299,9 @@ func (s *stage) read(t fataler) {
 		s.moved = true
 		value, _ := in.value.Encode() // hostile ones are no JSON
 		read := s.input(s.topics.Orders, at, in.id, value, s.now)
-		read.Record.Headers = []events.RawHeader{{Key: events.HeaderTraceparent, Value: []byte(in.trace)}}
+		read.Record.Headers = []events.RawHeader{
+			{Key: events.HeaderTraceparent, Value: []byte(in.trace)}, {Key: events.HeaderTracestate, Value: []byte(in.tracestate)}, {Key: events.HeaderBaggage, Value: []byte(in.baggage)},
+		}
 		if in.actor != nil {
 			read.Record.Headers = append(read.Record.Headers, events.RawHeader{Key: events.HeaderActor, Value: in.actor})
 		}

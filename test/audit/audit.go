@@ -168,6 +168,7 @@ func (n *namespace) books(a Audit) *Books {
 	}
 	families := oracle.Families{
 		Order: func(id string) []events.Event { return b.Histories[id] },
+		Bare:  func(id string) bool { l := b.Ledgers[id]; return l != nil && l.Bare > 0 },
 		Older: func(id string) uint64 {
 			if l := b.Ledgers[id]; l != nil {
 				return l.Older

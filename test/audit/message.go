@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -76,6 +77,8 @@ type submission struct {
 	input       uint64 // the fingerprint of its input
 	digest      string // of all that it says
 	traceparent string
+	tracestate  string
+	baggage     string
 	size        int
 	problem     string // of the field that has the wrong form, if one has
 }
@@ -95,12 +98,33 @@ func (m *message) submit(r *kgo.Record) error {
 	}
 	if t := events.Header(r, events.HeaderTraceparent); traceparentForm.MatchString(t) {
 		m.submission.traceparent = t
+		if s := events.Header(r, events.HeaderTracestate); len(s) <= 512 && list(s, 32, traceMember) && !strings.Contains(t, strings.Repeat("0", 32)) {
+			m.submission.tracestate = s
+		}
+	}
+	if b := events.Header(r, events.HeaderBaggage); len(b) <= 8192 && list(b, 64, baggageMember) {
+		m.submission.baggage = b
 	}
 	return nil
 }
 
 // traceparentForm is that of W3C Trace Context.
 var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// list says that a header has members of a form, and not too many.
+func list(header string, most int, form *regexp.Regexp) bool {
+	members := strings.Split(header, ",")
+	return header != "" && len(members) <= most && !slices.ContainsFunc(members, func(m string) bool { return !form.MatchString(m) })
+}
+
+// traceMember and baggageMember are those of W3C Trace Context and W3C Baggage.
+var (
+	traceMember   = regexp.MustCompile(`^[ \t]*[a-z0-9][a-z0-9_*/@-]*=[ -+\--<>-~]*[!-+\--<>-~][ \t]*$`)
+	baggageMember = func() *regexp.Regexp {
+		const blank, token, value = `[ \t]*`, "[!#$%&'*+.^_`|~0-9A-Za-z-]+", `(?:%[0-9A-Fa-f]{2}|[!#$&-+\--:<-[\]-~])*`
+		return regexp.MustCompile(`^` + blank + token + blank + `=` + blank + value + blank + `(?:;` + blank + token + blank + `(?:=` + blank + value + blank + `)?)*$`)
+	}()
+)
 
 // said is what a reply says, and what must be recorded of it.
 type said struct {

@@ -50,6 +50,7 @@ func TestSettleRefuses(t *testing.T) {
 		{"accepted with another trace", record("orders", 0, func(r *kgo.Record) {
 			r.Headers = append(r.Headers, header(events.HeaderTraceparent, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 		}), "with another traceparent"},
+		{"accepted with baggage of nobody", event("o", 1, func(e *events.Event) { e.Baggage = "a=1" }), "with other baggage"},
 		{"accepted past its deadline", event("o", 1, func(e *events.Event) { e.At = e.Deadline }), "must be rejected: has passed"},
 		{"accepted with an unknown priority", record("orders", 0, value(`{"workflow":"trip","priority":"top"}`)), "must be rejected: priority"},
 		{"accepted with an input that its workflow refuses", record("orders", 5, value(`{"workflow":"picky","input":{"m":1}}`)), "must be rejected: input"},
@@ -247,6 +248,45 @@ func TestSettleRefuses(t *testing.T) {
 			test.wrong(d)
 			if _, said := d.settle(true); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, test.says) }) {
 				t.Errorf("%q was not said:\n%s", test.says, strings.Join(said, "\n"))
+			}
+		})
+	}
+}
+
+// An order has what its submission has passed on, as far as that is good, once its partition has a place for it.
+func TestSettlePassedOn(t *testing.T) {
+	const traceparent, tracestate, baggage = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", "tenant=a%20b;secret, user=7"
+	for _, c := range []struct {
+		name                           string
+		format                         int
+		traceparent, state, bag        string // of the submission
+		kept, keptState, keptBag, says string
+	}{
+		{"all of it", events.BaggageFormat, traceparent, tracestate, baggage, traceparent, tracestate, baggage, ""},
+		{"no tracestate", events.BaggageFormat, traceparent, tracestate, baggage, traceparent, "", baggage, "with another tracestate"},
+		{"no baggage", events.BaggageFormat, traceparent, tracestate, baggage, traceparent, tracestate, "", "with other baggage"},
+		{"a tracestate of no trace", events.BaggageFormat, "", tracestate, baggage, "", tracestate, baggage, "with another tracestate"},
+		{"left out with the trace", events.BaggageFormat, "", tracestate, baggage, "", "", baggage, ""},
+		{"malformed", events.BaggageFormat, traceparent, "ROJO=1", "a", traceparent, "", "", ""},
+		{"malformed, and kept", events.BaggageFormat, traceparent, "", "a=%zz", traceparent, "", "a=%zz", "with other baggage"},
+		{"as large as may be", events.BaggageFormat, traceparent, "", "a=" + strings.Repeat("x", 8190), traceparent, "", "a=" + strings.Repeat("x", 8190), ""},
+		{"too large, and kept", events.BaggageFormat, traceparent, "", "a=" + strings.Repeat("x", 8191), traceparent, "", "a=" + strings.Repeat("x", 8191), "with other baggage"},
+		{"nothing of it before", events.BaggageFormat - 1, traceparent, tracestate, baggage, traceparent, "", "", ""},
+		{"a tracestate before", events.BaggageFormat - 1, traceparent, tracestate, baggage, traceparent, tracestate, "", "with another tracestate"},
+		{"baggage before", events.BaggageFormat - 1, traceparent, tracestate, baggage, traceparent, "", baggage, "with other baggage"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := emptyDesk()
+			raised := events.Event{Type: events.PartitionRaised, At: noon, Format: c.format}
+			d.add(d.topics.Journal, partition("x"), "", string(raised.Append(nil)), header(events.HeaderType, string(raised.Type)))
+			d.submit("x", tripOfP)
+			r := d.last(d.topics.Orders, partition("x"))
+			r.Headers = append(r.Headers, header(events.HeaderTraceparent, c.traceparent), header(events.HeaderTracestate, c.state), header(events.HeaderBaggage, c.bag))
+			d.log("x", events.Event{Type: events.OrderAccepted, Workflow: "trip", Version: 2, Traceparent: c.kept, Tracestate: c.keptState, Baggage: c.keptBag})
+			_, said := d.settle(true)
+			passed := slices.DeleteFunc(said, func(s string) bool { return !strings.Contains(s, "tracestate") && !strings.Contains(s, "baggage") })
+			if len(passed) > 0 != (c.says != "") || len(passed) > 0 && !strings.Contains(passed[0], c.says) {
+				t.Errorf("%q was to be said: %q", c.says, passed)
 			}
 		})
 	}

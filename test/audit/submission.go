@@ -40,6 +40,10 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 		other = "another deadline"
 	case e.Traceparent != first.traceparent:
 		other = "another traceparent"
+	case s.format[a.partition] >= events.BaggageFormat && e.Tracestate != first.tracestate, s.format[a.partition] < events.BaggageFormat && e.Tracestate != "":
+		other = "another tracestate"
+	case s.format[a.partition] >= events.BaggageFormat && e.Baggage != first.baggage, s.format[a.partition] < events.BaggageFormat && e.Baggage != "":
+		other = "other baggage"
 	case e.By != cut(first.By, nameLength) && (e.By != "" || s.format[a.partition] >= events.ApproveFormat):
 		other = "another who submitted it"
 	case !slices.Equal(e.Submitters, first.Submitters) && (e.Submitters != nil || s.format[a.partition] >= events.ApproveFormat):

@@ -29,6 +29,17 @@ func Trace(order string) string {
 	return fmt.Sprintf("00-%032x-%016x-01", order[0], order[0])
 }
 
+// Passed is what else such a submission has: some have a tracestate, or baggage, and some of it is malformed, or huge.
+func Passed(order string) (tracestate, baggage string) {
+	if order == "" {
+		return "", ""
+	}
+	states := []string{"", "rojo=00f067aa0ba902b7, congo=t61rcWkgMzE", "a=" + strings.Repeat("\"", 255) + ",b=" + strings.Repeat("\\", 200), "A=1", "a=" + strings.Repeat("x", 1000), "a=1,a=2", "a=1\n"}
+	bags := []string{"", "tenant=a%20b;secret, user=7", "a=" + strings.Repeat("x", 8190), "a", "a=" + strings.Repeat("x", 8191), "a=1" + strings.Repeat(",b=2", 64), "a=%zz", "a=1\r"}
+	last := int(order[len(order)-1])
+	return states[last%len(states)], bags[(last+len(order))%len(bags)]
+}
+
 // Step draws the name of a step, which the order may not have.
 func Step(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "s0", "s1", "s2", "s4", "s99"}).Draw(t, "step")

@@ -141,6 +141,7 @@ func (in *Inspector) families(t T, p *Partition) {
 			}
 			return p.Others(id)
 		},
+		Bare: func(id string) bool { l := in.Ledgers[id]; return l != nil && l.Bare > 0 },
 		Older: func(id string) uint64 {
 			if l := in.Ledgers[id]; l != nil {
 				return l.Older

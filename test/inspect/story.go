@@ -67,6 +67,8 @@ func Fields(e *events.Event) string {
 	field("reply-to", e.ReplyTo)
 	field("priority", string(e.Priority))
 	at("deadline", e.Deadline)
+	field("tracestate", e.Tracestate)
+	field("baggage", e.Baggage)
 	if len(e.Labels) > 0 {
 		fmt.Fprintf(&b, " labels=%q", e.Labels)
 	}

@@ -98,11 +98,11 @@ func TestASubmissionEndsWithItsCaller(t *testing.T) {
 		return nil, nil, true
 	})
 	submission := &events.Submission{Workflow: "fulfilment"}
-	if _, err := i.Submit(caller, "o-1", submission, "", nil); !errors.Is(err, context.Canceled) {
+	if _, err := i.Submit(caller, "o-1", submission, orchestrator.Context{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the submission ended with %v", err)
 	}
 	silent.Store(false)
-	if _, err := i.Submit(t.Context(), "o-1", submission, "", nil); err != nil {
+	if _, err := i.Submit(t.Context(), "o-1", submission, orchestrator.Context{}, nil); err != nil {
 		t.Error(err)
 	}
 	w.order(i, "o-1", in(projections.Processed))

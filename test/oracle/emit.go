@@ -61,7 +61,7 @@ func Emitted(r *kgo.Record) bool {
 }
 
 // emission is an event of a user's, as far as no attempt has another.
-type emission struct{ topic, id, kind, source, subject, key, data, trace string }
+type emission struct{ topic, id, kind, source, subject, key, data, trace, state, baggage string }
 
 // CheckEmitted holds events of users', on their topics, against the histories of their orders: each
 // follows from an attempt of a step, whichever, and has the id of that step's other attempts; and of
@@ -70,7 +70,7 @@ func CheckEmitted(histories map[string][]events.Event, topics *events.Topics, re
 	there := make(map[emission]map[string]bool) // the times that they say
 	for _, r := range records {
 		of := func(key string) string { return events.Header(r, key) }
-		e := emission{r.Topic, of("ce_id"), of(events.HeaderType), of(events.HeaderSource), of("ce_subject"), string(r.Key), string(r.Value), of(events.HeaderTraceparent)}
+		e := emission{r.Topic, of("ce_id"), of(events.HeaderType), of(events.HeaderSource), of("ce_subject"), string(r.Key), string(r.Value), of(events.HeaderTraceparent), of(events.HeaderTracestate), of(events.HeaderBaggage)}
 		if there[e] == nil {
 			there[e] = make(map[string]bool)
 		}
@@ -95,7 +95,7 @@ func CheckEmitted(histories map[string][]events.Event, topics *events.Topics, re
 			switch {
 			case s == nil || !s.Emits:
 			case e.Type == events.StepEmitting:
-				want := emission{e.Topic, e.IdempotencyKey, e.EventType, "/waybill/" + topics.Namespace, order, e.Key, string(l.inputOf(s)), history[0].Traceparent}
+				want := emission{e.Topic, e.IdempotencyKey, e.EventType, "/waybill/" + topics.Namespace, order, e.Key, string(l.inputOf(s)), history[0].Traceparent, history[0].Tracestate, history[0].Baggage}
 				if want.key == "" {
 					want.key = order
 				}

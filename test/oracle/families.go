@@ -21,6 +21,8 @@ type Families struct {
 	Quiet func(id string) bool
 	// Older, where it is set, says how many events of an order are of before [events.LeavesFormat].
 	Older func(id string) uint64
+	// Bare, where it is set, says whether an order began before [events.BaggageFormat].
+	Bare func(id string) bool
 	// Find, where it is set, finds workflows.
 	Find func(name string, version int) *Flow
 
@@ -218,7 +220,8 @@ func (f *Families) fits(m, parent *member, w *events.Wish) bool {
 	}
 	return e.Workflow == w.Workflow && (w.Version == 0 || e.Version == w.Version) && e.Detached == w.Detached && e.Depth == w.Depth &&
 		string(e.Input) == string(w.Input) && e.Priority == w.Priority && own && inherits(e, w, flow) &&
-		e.By == w.By && slices.Equal(e.Submitters, w.Submitters) && e.Traceparent == parent.first.Traceparent
+		e.By == w.By && slices.Equal(e.Submitters, w.Submitters) && e.Traceparent == parent.first.Traceparent &&
+		(e.Tracestate == parent.first.Tracestate && e.Baggage == parent.first.Baggage || e.Tracestate == "" && e.Baggage == "" && f.Bare != nil && f.Bare(e.Order))
 }
 
 // inherits says that an order has the deadline of the other, unless its workflow's own is nearer, and

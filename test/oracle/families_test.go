@@ -237,6 +237,8 @@ func TestFamilies(t *testing.T) {
 		{"another submitter", booked, false, func(_ family, _, c []events.Event) { c[0].By = "bob" }},
 		{"other submitters", booked, false, func(_ family, _, c []events.Event) { c[0].Submitters = []string{"bob"} }},
 		{"another trace", booked, false, func(_ family, _, c []events.Event) { c[0].Traceparent = "00" }},
+		{"another tracestate", booked, false, func(_ family, _, c []events.Event) { c[0].Tracestate = "a=1" }},
+		{"no baggage", booked, false, func(_ family, p, _ []events.Event) { p[0].Baggage = "a=1" }},
 		{"another topic", booked, false, func(_ family, _, c []events.Event) { c[0].ReplyTo = "shop" }},
 		{"waited for or not", booked, false, func(f family, p, c []events.Event) { f["p"], f["@p/h"], c[0].Detached = p[:2], c[:4], true }},
 		{"another label", booked, false, func(_ family, _, c []events.Event) { c[0].Labels = map[string]string{"a": "b"} }},

@@ -85,8 +85,9 @@ type Ledger struct {
 	// Doubted says that whoever decided the next event may not have believed its clock:
 	// then deadlines may have passed by it. See [Doubted].
 	Doubted bool
-	// Old is how many of its events are of before format 3, and Older of before [events.LeavesFormat].
-	Old, Older uint64
+	// Old is how many of its events are of before format 3, Older of before [events.LeavesFormat], and Bare of before
+	// [events.BaggageFormat].
+	Old, Older, Bare uint64
 	// Pardon, where it is set, is called by a rule that is broken, and says whether
 	// it is not to hold: so a test finds out who misses it.
 	Pardon func() bool
@@ -267,6 +268,9 @@ func (l *Ledger) again(e *events.Event) {
 // rises: what was in doubt before format 3 is in doubt under every key that it has had,
 // for nobody noted which one it was.
 func (l *Ledger) rises() {
+	if l.Format < events.BaggageFormat {
+		l.Bare = l.Seq
+	}
 	if l.Format < events.LeavesFormat {
 		l.Older = l.Seq
 	}

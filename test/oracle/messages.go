@@ -31,11 +31,17 @@ type Messages struct {
 	Grants []events.Grant
 	// Traces are the trace contexts that they carry, each one once.
 	Traces []string
+	// Passed are the tracestates and the baggage that they carry, each one once. Words between orders carry none, but
+	// for what begins one.
+	Passed []Passed
 	// Gone are the numbers of the events whose requests somebody deleted.
 	Gone []uint64
 	// Old is how many of the order's events are of before format 3, and Older of before [events.LeavesFormat].
 	Old, Older uint64
 }
+
+// Passed is what a message carries beside its traceparent.
+type Passed struct{ Tracestate, Baggage string }
 
 // Sort reads messages, and adds each to those of its order. Those about a
 // partition belong to the order "". What an agent may go by without reading the value
@@ -55,36 +61,44 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 			if m, err = events.Decode[events.Request](r.Value); err == nil {
 				of(m.Order).Requests = append(of(m.Order).Requests, m)
 				of(m.Order).trace(r)
+				of(m.Order).passed(r)
 				err = repeated(r, &m, topics)
 			}
 		case events.OrderStatus:
 			err = collect(r, func(m events.Status) {
 				of(m.Order).Statuses = append(of(m.Order).Statuses, m)
 				of(m.Order).trace(r)
+				of(m.Order).passed(r)
 			})
 		case events.AlertRaised:
 			err = collect(r, func(m events.Alert) {
 				of(m.Order).Alerts = append(of(m.Order).Alerts, m)
 				of(m.Order).trace(r)
+				of(m.Order).passed(r)
 			})
 		case events.ChildWanted:
 			var m events.Wish
 			if m, err = events.Decode[events.Wish](r.Value); err == nil {
 				of(m.Parent).Wishes = append(of(m.Parent).Wishes, m)
 				of(m.Parent).trace(r)
-				err = keyed(r, m.Child, topics)
+				if m.Wish == events.WishBegin {
+					of(m.Parent).passed(r)
+				} else {
+					err = bare(r)
+				}
+				err = cmp.Or(err, keyed(r, m.Child, topics))
 			}
 		case events.ChildReported:
 			var m events.Report
 			if m, err = events.Decode[events.Report](r.Value); err == nil {
 				of(m.Child).Reports = append(of(m.Child).Reports, m)
 				of(m.Child).trace(r)
-				err = keyed(r, m.Parent, topics)
+				err = cmp.Or(bare(r), keyed(r, m.Parent, topics))
 			}
 		case events.SignalWanted:
 			var m events.Want
 			if m, err = events.Decode[events.Want](r.Value); err == nil {
-				if err = keyed(r, m.Correlation, topics); m.Want != events.WantUnheard { // which follows from no event
+				if err = cmp.Or(bare(r), keyed(r, m.Correlation, topics)); m.Want != events.WantUnheard { // which follows from no event
 					of(m.Order).Wants = append(of(m.Order).Wants, m)
 					of(m.Order).trace(r)
 				}
@@ -94,12 +108,12 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 			if m, err = events.Decode[events.Pass](r.Value); err == nil {
 				of(m.Correlation).Passes = append(of(m.Correlation).Passes, m)
 				of(m.Correlation).trace(r)
-				err = keyed(r, m.Order, topics)
+				err = cmp.Or(bare(r), keyed(r, m.Order, topics))
 			}
 		case events.PlaceWanted:
 			var m events.Bid
 			if m, err = events.Decode[events.Bid](r.Value); err == nil {
-				if err = keyed(r, m.Home, topics); m.Bid != events.BidUnwanted {
+				if err = cmp.Or(bare(r), keyed(r, m.Home, topics)); m.Bid != events.BidUnwanted {
 					of(m.Order).Bids = append(of(m.Order).Bids, m)
 					of(m.Order).trace(r)
 				}
@@ -107,7 +121,7 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 		case events.PlaceGiven:
 			var m events.Grant
 			if m, err = events.Decode[events.Grant](r.Value); err == nil {
-				if err = keyed(r, m.Order, topics); ofHome(&m) {
+				if err = cmp.Or(bare(r), keyed(r, m.Order, topics)); ofHome(&m) {
 					of(m.Home).Grants = append(of(m.Home).Grants, m)
 					of(m.Home).trace(r)
 				}
@@ -167,6 +181,25 @@ func (m *Messages) trace(r *kgo.Record) {
 	}
 }
 
+// passed notes what else a message carries.
+func (m *Messages) passed(r *kgo.Record) {
+	if p := passedWith(r); !slices.Contains(m.Passed, p) {
+		m.Passed = append(m.Passed, p)
+	}
+}
+
+func passedWith(r *kgo.Record) Passed {
+	return Passed{events.Header(r, events.HeaderTracestate), events.Header(r, events.HeaderBaggage)}
+}
+
+// bare says that what one order tells another has no more than a traceparent.
+func bare(r *kgo.Record) error {
+	if p := passedWith(r); p != (Passed{}) {
+		return fmt.Errorf("it carries %+v", p)
+	}
+	return nil
+}
+
 // repeated says which header of a request does not say what its value does.
 func repeated(r *kgo.Record, m *events.Request, topics *events.Topics) error {
 	undo := ""
@@ -211,7 +244,7 @@ func collect[M events.Status | events.Alert](r *kgo.Record, add func(M)) error {
 // CheckMessages holds what was sent against the order's history: every attempt
 // was asked for once, with all that its agent needs (S3), the caller heard of
 // every transition in turn (P1), and every alert was sent (P2). All of them are of the
-// trace with which the order was accepted.
+// trace with which the order was accepted, and carry what else its submission had passed on.
 func CheckMessages(history []events.Event, m *Messages) error {
 	if m == nil {
 		m = new(Messages)
@@ -240,6 +273,12 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	for _, t := range m.Traces {
 		if t != history[0].Traceparent && (t != "" || !forgotten) {
 			return fmt.Errorf("order %q: a message is of the trace %q, and the order of %q", order, t, history[0].Traceparent)
+		}
+	}
+	of := Passed{history[0].Tracestate, history[0].Baggage}
+	for _, p := range m.Passed {
+		if p != of && (p != Passed{} || !forgotten) {
+			return fmt.Errorf("order %q: a message carries %+v, and the submission had %+v", order, p, of)
 		}
 	}
 	return nil

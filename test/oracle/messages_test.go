@@ -19,7 +19,7 @@ const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 func sent() []*kgo.Record {
 	var all []*kgo.Record
 	send := func(kind events.Type, value []byte, headers ...kgo.RecordHeader) {
-		headers = append(headers, header(events.HeaderType, string(kind)), header(events.HeaderTraceparent, trace))
+		headers = append(headers, header(events.HeaderType, string(kind)), header(events.HeaderTraceparent, trace), header(events.HeaderTracestate, "a=1"), header(events.HeaderBaggage, "b=2"))
 		all = append(all, &kgo.Record{Key: []byte("o"), Value: value, Headers: headers})
 	}
 	request := func(step string, attempt, completeBy int, key string) events.Request {
@@ -86,7 +86,7 @@ func check(records []*kgo.Record) error {
 	for i := range h {
 		h[i].Order, h[i].Seq = "o", uint64(i+1)
 	}
-	h[0].Traceparent = trace
+	h[0].Traceparent, h[0].Tracestate, h[0].Baggage = trace, "a=1", "b=2"
 	return CheckMessages(h, all["o"])
 }
 
@@ -152,6 +152,10 @@ func TestMessagesFollowFromTheHistory(t *testing.T) {
 		"a request of no trace":              {1, header(events.HeaderTraceparent, "")},
 		"a status of another trace":          {0, header(events.HeaderTraceparent, trace[:54]+"0")},
 		"an alert of no trace":               {8, header(events.HeaderTraceparent, "")},
+		"a request without the tracestate":   {1, header(events.HeaderTracestate, "")},
+		"an undo without the baggage":        {5, header(events.HeaderBaggage, "")},
+		"a status with other baggage":        {0, header(events.HeaderBaggage, "b=3")},
+		"an alert without the baggage":       {8, header(events.HeaderBaggage, "")},
 	} {
 		records := sent()
 		records[h.message].Headers = append(records[h.message].Headers, h.RecordHeader)
@@ -203,7 +207,7 @@ func TestCheckMessagesThatAreGone(t *testing.T) {
 	for i := range h {
 		h[i].Order, h[i].Seq = "o", uint64(i+1)
 	}
-	h[0].Traceparent = trace
+	h[0].Traceparent, h[0].Tracestate, h[0].Baggage = trace, "a=1", "b=2"
 	at := slices.IndexFunc(h, func(e events.Event) bool { return e.Type == events.StepStarted })
 	records := sent()
 	records = slices.Delete(records, 1, 2) // the first request

@@ -25,7 +25,7 @@ import (
 // previous is the commit of the release before this one, and previousLevel what it knows
 // of the language of workflows.
 const (
-	previous      = "cf04437aa403c00e760401ebb1ac94cd654b348c"
+	previous      = "4630b51fdcfc2b8f45dff9f6cb199a994aa0c5fa"
 	previousLevel = 7
 )
 
