@@ -121,8 +121,8 @@ func list(header string, most int, form *regexp.Regexp) bool {
 var (
 	traceMember   = regexp.MustCompile(`^[ \t]*[a-z0-9][a-z0-9_*/@-]*=[ -+\--<>-~]*[!-+\--<>-~][ \t]*$`)
 	baggageMember = func() *regexp.Regexp {
-		const blank, token, value = `[ \t]*`, "[!#$%&'*+.^_`|~0-9A-Za-z-]+", `(?:%[0-9A-Fa-f]{2}|[!#$&-+\--:<-[\]-~])*`
-		return regexp.MustCompile(`^` + blank + token + blank + `=` + blank + value + blank + `(?:;` + blank + token + blank + `(?:=` + blank + value + blank + `)?)*$`)
+		const blank, name, value = `[ \t]*`, "[!#$%&'*+.^_`|~0-9A-Za-z-]+", `(?:%[0-9A-Fa-f]{2}|[!#$&-+\--:<-[\]-~])*`
+		return regexp.MustCompile(`^` + blank + name + blank + `=` + blank + value + blank + `(?:;` + blank + name + blank + `(?:=` + blank + value + blank + `)?)*$`)
 	}()
 )
 

@@ -106,6 +106,7 @@ type drawn struct {
 	client  *api.Client
 	caller  string // the topic that half of the orders name
 	load    *load
+	beside  int64 // how many orders others submitted
 	service *world.Service
 	office  *operators
 }
@@ -284,7 +285,7 @@ func (w *drawn) check() {
 	w.Helper()
 	found := audit.Namespace(w, []string{w.broker}, w.topics, true, w.caller)
 	w.Log(found)
-	ids, have := w.load.Acked(), int64(0)
+	ids, have := w.load.Acked()+w.beside, int64(0)
 	for id := range found.Histories {
 		if !events.OwnID(id) { // else the audit knows who asked for it
 			have++

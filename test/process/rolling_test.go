@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,9 +62,9 @@ func TestRollingUpgrade(t *testing.T) {
 		w := draw(t, r.topics, broker.Brokers[0], r.instances[0].client, r.instances[0].http, previousLevel)
 		r.rolls(rounds)
 		r.registers()
-		r.leaves("before", false)
+		w.beside += r.passes("before", false)
 		r.finish()
-		r.leaves("after", true)
+		w.beside += r.passes("after", true)
 		w.finish(r.instances[0].process)
 		w.check()
 		kafka, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers...))
@@ -167,28 +168,40 @@ func (r *rolling) registers() {
 	register("listens", "{name: hear, listen: paid}")
 	register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}", "start: begins", "concurrency: {key: '\"all\"'}")
 	register("naps", "{name: nap, sleep: 10ms}")
-	register("leaves", "{name: begin, order: {workflow: naps, await: false}}, {name: no, raise: {code: no}}")
-	register("undoes", "{name: half, order: leaves, exhausted: compensate}", "start: undoes")
 }
 
-// leaves: an order says that another left something done, which the release before does not write, from the end of the upgrade on.
-func (r *rolling) leaves(when string, says bool) {
+// passes: an order keeps the baggage of its submission, which the release before does not write, from the end of the upgrade on. It
+// returns how many it submits.
+func (r *rolling) passes(when string, keeps bool) (submitted int64) {
 	r.Helper()
 	for n, s := range r.instances {
-		key := fmt.Sprint(when, "-", n)
-		waybill(r.T, "signal", key, "undoes", "--id", "u-1", "--server", s.http)
-		id := events.StartedID(events.CorrelationID("undoes", key), 1)
-		s.until(id+" is undone", func() error {
-			said, err := command(s.Context(), r.T, "order", "history", id, "--server", s.http).CombinedOutput()
-			if err != nil || !strings.Contains(string(said), "order.compensated") {
+		id := fmt.Sprint("passes-", when, "-", n)
+		q, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://"+s.http+"/api/v1/orders", strings.NewReader(fmt.Sprintf(`{"id":%q,"workflow":"naps"}`, id)))
+		if err != nil {
+			r.Fatal(err)
+		}
+		q.Header.Set("Content-Type", "application/json")
+		q.Header.Set("Baggage", "tenant=a")
+		answer, err := http.DefaultClient.Do(q)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if answer.Body.Close(); answer.StatusCode != http.StatusAccepted {
+			r.Fatalf("order %s: %s", id, answer.Status)
+		}
+		submitted++
+		s.until(id+" has ended", func() error {
+			said, err := command(s.Context(), r.T, "order", "history", id, "-o", "json", "--server", s.http).CombinedOutput()
+			if err != nil || !strings.Contains(string(said), "order.completed") {
 				return fmt.Errorf("%s (%v)", said, err)
 			}
-			if strings.Contains(string(said), "not undone: half") != says {
-				r.Errorf("%s the upgrade is finished, order %s says that something was left: %t\n%s", when, id, !says, said)
+			if strings.Contains(string(said), "tenant=a") != keeps {
+				r.Errorf("%s the upgrade is finished, order %s has its baggage: %t\n%s", when, id, !keeps, said)
 			}
 			return nil
 		})
 	}
+	return submitted
 }
 
 // finish has every partition rise at once: what follows is decided, and callers' own
