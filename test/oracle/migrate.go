@@ -124,8 +124,8 @@ func rename[V any](kept map[string]V, renamed map[string]string) {
 	}
 }
 
-// Names are those under which steps of an order are known to whoever was asked for them, by the names that
-// they have. The zero value is that of an order that has not begun.
+// Names are those under which steps of an order are known to whoever was asked for them, and to the homes of the keys under which
+// they wait, by the names that they have. The zero value is that of an order that has not begun.
 type Names struct{ known map[string]string }
 
 // Of takes the next event of the order, and returns it with the name under which its step is known, if it
@@ -135,14 +135,17 @@ func (n *Names) Of(e *events.Event) *events.Event {
 	case events.OrderMigrated:
 		rename(n.known, e.Renamed)
 		return e
-	case events.StepStarted, events.StepOrdered, events.StepEmitting, events.StepItemized:
+	case events.StepStarted, events.StepOrdered, events.StepEmitting, events.StepItemized, events.StepListening:
+		if e.Type == events.StepListening && e.Key == "" { // nobody is told
+			return e
+		}
 		if n.known == nil {
 			n.known = make(map[string]string)
 		}
 		if n.known[e.Step] == "" {
 			n.known[e.Step] = e.Step
 		}
-	case events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExpired, events.StepExtended, events.StepRecalled,
+	case events.StepHeard, events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExpired, events.StepExtended, events.StepRecalled,
 		events.UndoStarted, events.UndoOrdered, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoExtended,
 		events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten,
 		events.PageOrdered, events.PageCompleted, events.PageFailed, events.PagesForgotten:
