@@ -607,6 +607,23 @@ func (s *stage) testSearch() {
 		return err == nil && also == nil && len(page.Orders) == 1 && page.Orders[0].OrderID == "found-1" && len(gone.Orders) == 0
 	})
 	s.act("found-1", "label", `{"labels":{"customer":"c-2"}}`, 409)
+
+	// An answer has them in the order of their names, each time.
+	many := make(map[string]string)
+	for n := range events.MaxLabels {
+		many[fmt.Sprintf("l%02d", n)] = "x"
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "labelled", Workflow: "found", Labels: many}); err != nil {
+		s.Fatal(err)
+	}
+	s.order("labelled", projections.Processed)
+	ordered, err := json.Marshal(many)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if _, _, body := s.ask(request{path: "/api/v1/orders/labelled"}); !strings.Contains(body, string(ordered)) {
+		s.Errorf("labels are not in the order of their names: %s", body)
+	}
 	s.act("found-1", "label", `{"labels":{}}`, 422)
 	s.act("found-1", "label", `{}`, 422)
 }

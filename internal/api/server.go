@@ -260,10 +260,10 @@ func (s *Server) described(mux *http.ServeMux, version string) huma.API {
 	return api
 }
 
-// format reads and writes JSON as the messages on Kafka are read and written.
+// format reads and writes JSON as the messages on Kafka are read and written: what is the same is written in the same way each time.
 var format = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
-		text, err := jsonv2.Marshal(v, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+		text, err := jsonv2.Marshal(v, jsonv2.Deterministic(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 		if err != nil {
 			return err
 		}
