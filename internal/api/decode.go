@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -75,8 +76,11 @@ func (s *Server) decode(c huma.Context, _ string, answer any) (any, error) {
 		return v, nil
 	case WholeDeadLetter:
 		p.letter(&v)
-		if v.Undecoded = s.decoded(c, &p); v.Value != nil && v.Value.Text == nil {
+		switch v.Undecoded = s.decoded(c, &p); {
+		case v.Value != nil && v.Value.Text == nil:
 			v.Undecoded = "bytes that are no UTF-8 are not sent to the codec"
+		case v.Value != nil && len(p.values) == 0:
+			v.Undecoded = tooDeep
 		}
 		return v, nil
 	case Schedule:
@@ -101,8 +105,16 @@ type payloads struct {
 	set    []func(jsontext.Value)
 }
 
-// add adds what stands at a place, where there is something. What it points at may be the state store's, and is not written to.
+// tooDeep stands where a payload would that is nested too deeply.
+var tooDeep = fmt.Sprintf("this is nested more than %d levels deep, and not shown; it is whole on the topics where it stands", codec.Deepest)
+
+// add adds what stands at a place, where there is something. What it points at may be the state store's, and is not written to. What
+// is nested too deeply is nothing for the codec, and said to be so.
 func add[V ~[]byte](p *payloads, at *V) {
+	if events.Depth(*at) > codec.Deepest {
+		*at = V(strconv.Quote(tooDeep))
+		return
+	}
 	if value := jsontext.Value(*at); len(value) > 0 && value.Kind() != 'n' {
 		p.values = append(p.values, value)
 		p.set = append(p.set, func(decoded jsontext.Value) { *at = V(decoded) })
@@ -206,6 +218,9 @@ func (p *payloads) letter(d *WholeDeadLetter) {
 		if value, err = jsontext.AppendQuote(nil, *d.Value.Text); err != nil {
 			return
 		}
+	}
+	if events.Depth(value) > codec.Deepest {
+		return
 	}
 	p.values = append(p.values, value)
 	p.set = append(p.set, func(decoded jsontext.Value) { d.Decoded = json.RawMessage(decoded) })

@@ -447,6 +447,90 @@ func TestDecodedDeep(t *testing.T) {
 	}
 }
 
+// What is stored may be as deep as JSON is read, which is too deep for an answer with something around it: a sentence stands for it, and the rest is told, decoded or not.
+func TestStoredDeep(t *testing.T) {
+	d := newDecoder(t)
+	s := newStage(t, d.configured)
+	s.attach()
+	if _, err := s.client.Register(t.Context(), "w.yaml", []byte(leaky)); err != nil {
+		t.Fatal(err)
+	}
+	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	submission := func(id, input string) string {
+		return fmt.Sprintf(`{"id":%q,"workflow":"leaky","input":%s}`, id, input)
+	}
+	inputs := map[string]string{"most": nested(9_999), "member": `{"beside":"canary","deep":` + nested(9_998) + `}`}
+	ids := make([]string, 0, 2*len(inputs))
+	for name, input := range inputs {
+		s.submits("", submission("h-"+name, input), http.StatusAccepted)
+		s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: []byte("k-" + name), Value: []byte(submission("", input))})
+		ids = append(ids, "h-"+name, "k-"+name)
+	}
+	status, _, refused := s.ask(request{method: "POST", path: "/api/v1/orders", body: submission("deeper", nested(10_000))})
+	if status != http.StatusBadRequest || !strings.Contains(refused, "exceeded max depth") {
+		t.Errorf("of one more level over HTTP: %d %.200s", status, refused)
+	}
+	s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: []byte("deeper"), Value: []byte(submission("", nested(10_000)))})
+	for _, query := range []string{"", "?decode=true"} { // as text, which may have any levels
+		if status, _, letter := s.ask(request{path: s.aside("deeper", 1) + query}); status != http.StatusOK || !strings.Contains(letter, nested(10_000)) || strings.Contains(letter, "undecoded") {
+			t.Errorf("the dead letter of one more on Kafka: %d %.400s", status, letter)
+		}
+	}
+	s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: []byte("@deep"), Value: []byte(submission("", nested(9_999)))})
+	if status, _, letter := s.ask(request{path: s.aside("@deep", 1) + "?decode=true"}); status != http.StatusOK || !strings.Contains(letter, nested(9_999)) || !strings.Contains(letter, `"undecoded":"`+tooDeep) {
+		t.Errorf("a dead letter that is nested too deeply: %d %.400s", status, letter)
+	}
+	if status, _, body := s.ask(request{method: "PUT", path: "/api/v1/schedules/deep", body: `{"workflow":"leaky","cron":"0 0 1 1 *","labels":{"l":"kept"},"input":` + nested(9_998) + `}`}); status != http.StatusOK {
+		t.Fatalf("%d %.200s", status, body)
+	}
+	told := func(path string, beside ...string) {
+		t.Helper()
+		for _, query := range []string{"", "?decode=true"} {
+			status, _, body := s.ask(request{path: path + query})
+			if status != http.StatusOK || !json.Valid([]byte(body)) || !strings.Contains(body, tooDeep) || strings.Contains(body, "undecoded") {
+				t.Errorf("%s%s: %d %.1000s", path, query, status, body)
+			}
+			for _, text := range beside {
+				if query != "" {
+					text = strings.ReplaceAll(text, "canary", "plain of nobody")
+				}
+				if !strings.Contains(body, text) {
+					t.Errorf("%s%s lacks %s: %.1000s", path, query, text, body)
+				}
+			}
+		}
+	}
+	for _, id := range ids {
+		s.order(id, projections.Error)
+		s.act(id, "resubmit", `{"input":`+nested(9_999)+`}`, http.StatusOK) // of a step, where more is around it
+		s.until(func() bool {
+			o, err := s.client.Order(t.Context(), id)
+			return err == nil && o.ProcessState == projections.Error && o.Steps[1].Attempt == 2
+		})
+		told("/api/v1/orders/"+id, `"message":"canary"`)
+		told("/api/v1/orders/"+id+"/history/1", `"processState":"Pending"`)
+		told("/api/v1/orders/"+id+"/history", `"message":"canary"`, `"seq":1,`, `"waybill.order.errored"`)
+	}
+	told("/api/v1/schedules", `"cron":"0 0 1 1 *"`, `"l":"kept"`)
+	told("/api/v1/schedules/deep", `"cron":"0 0 1 1 *"`, `"l":"kept"`)
+	if _, _, body := s.ask(request{path: "/api/v1/orders/k-member/history"}); !strings.Contains(body, `"input":{"beside":"canary","deep":"`+tooDeep+`"}`) {
+		t.Errorf("what is beside what is too deep: %.1000s", body)
+	}
+	if e, _ := s.follows("k-most", "").next(); e.id != "1" || !strings.Contains(e.data, `"input":"`+tooDeep+`"`) || !json.Valid([]byte(e.data)) {
+		t.Errorf("the stream tells %.400q", e.data)
+	}
+	for levels, cut := range map[int]bool{codec.Deepest: false, codec.Deepest + 1: true} {
+		id := fmt.Sprint("levels-", levels)
+		s.submits("", submission(id, nested(levels)), http.StatusAccepted)
+		s.order(id, projections.Error)
+		for _, path := range []string{"", "/history"} {
+			if _, _, body := s.ask(request{path: "/api/v1/orders/" + id + path}); strings.Contains(body, tooDeep) != cut {
+				t.Errorf("%s%s: %.400s", id, path, body)
+			}
+		}
+	}
+}
+
 // Where there is no codec it is said that there is none.
 func TestNoCodec(t *testing.T) {
 	s := newStage(t)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -263,7 +264,7 @@ func (s *Server) described(mux *http.ServeMux, version string) huma.API {
 // format reads and writes JSON as the messages on Kafka are read and written: what is the same is written in the same way each time.
 var format = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
-		text, err := jsonv2.Marshal(v, jsonv2.Deterministic(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+		text, err := jsonv2.Marshal(v, shallow, jsonv2.Deterministic(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 		if err != nil {
 			return err
 		}
@@ -278,6 +279,47 @@ var format = huma.Format{
 		}
 		return err
 	},
+}
+
+// shallow has a sentence stand for a payload that is nested too deeply: with what an answer has around it, it could be neither written nor read. The
+// rest of what it stands in, such as an event, is written.
+var shallow = jsonv2.WithMarshalers(jsonv2.MarshalToFunc(func(e *jsontext.Encoder, value json.RawMessage) error {
+	if events.Depth(value) <= codec.Deepest {
+		return errors.ErrUnsupported // it is written as ever
+	}
+	return writeShallow(e, jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)), 2)
+}))
+
+// writeShallow writes the next value that is read. Where it is nested too deeply a sentence stands for it, or, where it is an object,
+// for those of its members of which that is true, and so on for so many levels.
+func writeShallow(e *jsontext.Encoder, from *jsontext.Decoder, levels int) error {
+	if levels == 0 || from.PeekKind() != jsontext.KindBeginObject {
+		value, err := from.ReadValue()
+		if err != nil {
+			return err
+		}
+		if events.Depth(value) > codec.Deepest {
+			return e.WriteToken(jsontext.String(tooDeep))
+		}
+		return e.WriteValue(value)
+	}
+	token := func() error {
+		t, err := from.ReadToken()
+		if err != nil {
+			return err
+		}
+		return e.WriteToken(t)
+	}
+	err := token()
+	for err == nil && from.PeekKind() != jsontext.KindEndObject {
+		if err = token(); err == nil { // a name
+			err = writeShallow(e, from, levels-1)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return token()
 }
 
 // nothingThere tells a path that is not there from a method that it does not

@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
@@ -224,6 +225,12 @@ func (f *following) text(page []events.Event) ([]byte, error) {
 		if f.masked {
 			var err error
 			if event, err = maskedEvent(event); err != nil {
+				return nil, err
+			}
+		}
+		if events.Depth(event) > codec.Deepest {
+			var err error
+			if event, err = encodeSent(json.RawMessage(event)); err != nil {
 				return nil, err
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/identity"
 )
 
@@ -31,9 +32,9 @@ const (
 	Patience = 5 * time.Second
 	// AtOnce is how many requests there should be at a time, at most.
 	AtOnce = 16
-	// deepest is how many levels of arrays and objects a decoded value may have. JSON that is read or written has 10,000 at most,
-	// and an answer has some around the value.
-	deepest = 9_900
+	// Deepest is how many levels of arrays and objects a payload may have that is sent, or decoded. JSON that is read or written has
+	// 10,000 at most, and an answer has some around the payload.
+	Deepest = 9_900
 )
 
 const helps = ": fewer come with a smaller limit of a list, and those of an order in smaller pages of its history"
@@ -133,23 +134,11 @@ func (c *Codec) Decode(ctx context.Context, token string, payloads []jsontext.Va
 		if err := answer.Payloads[i].Compact(options); err != nil {
 			return nil, errors.New("the codec answered what is no JSON")
 		}
-		if tooDeep(answer.Payloads[i]) {
+		if events.Depth(answer.Payloads[i]) > Deepest {
 			return nil, errors.New("the codec answered what is nested too deeply")
 		}
 	}
 	return answer.Payloads, nil
-}
-
-// tooDeep says whether JSON has more than [deepest] levels.
-func tooDeep(value jsontext.Value) bool {
-	for d := jsontext.NewDecoder(bytes.NewReader(value), options); ; {
-		if _, err := d.ReadToken(); err != nil {
-			return false
-		}
-		if d.StackDepth() > deepest {
-			return true
-		}
-	}
 }
 
 // proxyError is the status with which a proxy refuses to lead to the codec.

@@ -199,7 +199,7 @@ func (agent) take(env *Env, t task, r *events.Reply, written time.Time) (e event
 	switch why := discard(env, t.work(), r, written); {
 	case why != "":
 		return e, why
-	case r.Status == events.ReplyCompleted && depth(r.Output) > maxDepth:
+	case r.Status == events.ReplyCompleted && events.Depth(r.Output) > maxDepth:
 		return events.Event{Type: t.failed, Error: refusedOutput(fmt.Sprintf("it is nested more than %d deep", maxDepth))}, ""
 	case r.Status == events.ReplyCompleted:
 		return events.Event{Type: t.completed, Output: r.Output}, ""

@@ -185,26 +185,6 @@ func (in *Input) readCommand(at Place) error {
 // which readers bound.
 const maxDepth = 1_000
 
-// depth is how deep JSON is nested.
-func depth(value []byte) (deepest int) {
-	now, text := 0, false
-	for i := 0; i < len(value); i++ {
-		switch c := value[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '[', c == '{':
-			now++
-			deepest = max(deepest, now)
-		case c == ']', c == '}':
-			now--
-		}
-	}
-	return deepest
-}
-
 // maxSignalID is the longest id of a signal, in bytes. It is kept as long as its order.
 const maxSignalID = 200
 
@@ -349,7 +329,7 @@ func CheckSignal(s *events.Signal) error {
 			return fmt.Errorf("the signal's id is %q, as one has that is given none; choose another", Cut(s.ID, MaxName))
 		}
 	}
-	if depth(s.Data) > maxDepth {
+	if events.Depth(s.Data) > maxDepth {
 		return fmt.Errorf("the signal's data are nested more than %d deep", maxDepth)
 	}
 	if len(s.ID) > maxSignalID {
