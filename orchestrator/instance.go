@@ -282,7 +282,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		},
 		keys: i.keys, file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
 	}
-	i.owners = &owners{members: i.group.members, own: cfg.AdvertiseURL, dealt: make(chan struct{}, 1)}
+	i.owners = &owners{members: i.group.members, name: cfg.ID, own: cfg.AdvertiseURL, log: i.log, dealt: make(chan struct{}, 1)}
 	i.upgrade = &upgrade{settled: i.group.settled, newest: OwnDialect.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
 		_, highest, err := i.formats()
 		return highest, err

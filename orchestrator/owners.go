@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"sync"
@@ -42,11 +43,15 @@ func (e *ElsewhereError) Unwrap() error { return ErrElsewhere }
 // deals, and who asks it then knows what holds until it deals again.
 type owners struct {
 	members func(context.Context) ([]Member, error)
-	own     string        // address of this instance
+	name    string // that of this instance
+	own     string // address of this instance
+	log     *slog.Logger
 	dealt   chan struct{} // has one if the group has dealt since it was asked
 
-	mu sync.Mutex
-	at map[int32]string // the address by partition
+	mu     sync.Mutex
+	at     map[int32]string // the address by partition
+	shares map[string]bool  // other instances that advertise the address of this one
+	shared map[int32]bool   // the partitions that the group gives to those
 }
 
 // askOwnersAgain is after how long the group is asked again that did not tell.
@@ -79,19 +84,32 @@ func (o *owners) run(ctx context.Context) {
 	}
 }
 
-// note takes what the group told. What leads back here leads nowhere.
+// note takes what the group told. What leads back here leads nowhere, and is said to do so once for each instance that has it do that.
 func (o *owners) note(all []Member) {
-	at := make(map[int32]string)
+	at, shares, shared := make(map[int32]string), make(map[string]bool), make(map[int32]bool)
 	for n := range all {
-		if m := &all[n]; m.URL != "" && m.URL != o.own {
+		switch m := &all[n]; {
+		case m.URL == "" || m.URL == o.own && m.Instance == o.name:
+		case m.URL == o.own:
+			shares[m.Instance] = true
+			for _, p := range m.given {
+				shared[p] = true
+			}
+		default:
 			for _, p := range m.given {
 				at[p] = m.URL
 			}
 		}
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.at = at
+	before := o.shares
+	o.at, o.shares, o.shared = at, shares, shared
+	o.mu.Unlock()
+	for instance := range shares {
+		if !before[instance] {
+			o.log.Warn("another instance advertises the address of this one, so that nobody is led to either by the other; give each an --advertise-url under which it alone is reached", "instance", instance, "address", o.own)
+		}
+	}
 }
 
 // of is where the owner of a partition is asked, "" if that is not known.
@@ -99,6 +117,14 @@ func (o *owners) of(p int32) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.at[p]
+}
+
+// SharesAddress says whether the instance to which the group gives a partition is another one that advertises the address of this one. It cannot be
+// told from this one then, and [Instance.OwnerAddress] is "".
+func (i *Instance) SharesAddress(p int32) bool {
+	i.owners.mu.Lock()
+	defer i.owners.mu.Unlock()
+	return i.owners.shared[p]
 }
 
 // OwnerAddress is where the instance is asked to which the group gives a partition: see [ElsewhereError]. It is "" for a
@@ -116,8 +142,11 @@ func (i *Instance) keys() *proof.Keys {
 // elsewhere says that an order is in a partition of another instance.
 func (i *Instance) elsewhere(p int32, id string) error {
 	e := &ElsewhereError{Partition: p, Address: i.owners.of(p)}
-	ask := "ask that one, whose address is not known here: it advertises none of its own (--advertise-url), none that keys vouch for, or partitions move"
-	if e.Address != "" {
+	ask := "ask that one, whose address is not known here: it advertises none (--advertise-url), none that keys vouch for, or partitions move"
+	switch {
+	case i.SharesAddress(p):
+		ask = "that one advertises the address of this one, " + i.owners.own + ": give each an --advertise-url under which it alone is reached"
+	case e.Address != "":
 		ask = "ask that one at " + e.Address
 	}
 	e.text = fmt.Sprintf("%v: partition %d of order %q is owned by another instance, and this one keeps only its own (--standby %s); %s", ErrElsewhere, p, id, i.cfg.Standby, ask)

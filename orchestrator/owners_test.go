@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,7 +126,8 @@ func TestWhoOwnsIsKnownOnceItIsDealt(t *testing.T) {
 		var all []Member
 		var failure error
 		asked := 0
-		o := &owners{own: "http://me", dealt: make(chan struct{}, 1), members: func(context.Context) ([]Member, error) {
+		var log strings.Builder
+		o := &owners{name: "me", own: "http://me", log: slog.New(slog.NewTextHandler(&log, nil)), dealt: make(chan struct{}, 1), members: func(context.Context) ([]Member, error) {
 			asked++
 			return all, failure
 		}}
@@ -135,7 +137,7 @@ func TestWhoOwnsIsKnownOnceItIsDealt(t *testing.T) {
 		if asked != 0 || o.of(0) != "" {
 			t.Errorf("nothing was dealt, and the group was asked %d times", asked)
 		}
-		all = []Member{{URL: "http://a", given: []int32{0, 2}}, {URL: "http://me", given: []int32{1}}, {given: []int32{3}}}
+		all = []Member{{URL: "http://a", given: []int32{0, 2}}, {Instance: "me", URL: "http://me", given: []int32{1}}, {given: []int32{3}}}
 		o.hears()
 		o.hears()
 		synctest.Wait()
@@ -159,6 +161,27 @@ func TestWhoOwnsIsKnownOnceItIsDealt(t *testing.T) {
 		})
 		if o.of(2) != "" {
 			t.Error("partition 2 is nobody's, and is said to be somewhere")
+		}
+
+		// Who advertises this one's address is no owner that can be named, and that is said once, as long as it does.
+		if log.Len() > 0 {
+			t.Errorf("nobody shares the address, and the log has %s", &log)
+		}
+		sharing := []Member{{Instance: "me", URL: "http://me", given: []int32{0}}, {Instance: "other", URL: "http://me", given: []int32{1}}, {Instance: "third", URL: "http://c", given: []int32{2}}}
+		i := &Instance{owners: o}
+		for _, c := range []struct {
+			all  []Member
+			said int
+		}{{sharing, 1}, {sharing, 1}, {sharing[:1], 1}, {sharing, 2}} {
+			all = c.all
+			o.hears()
+			synctest.Wait()
+			if n := strings.Count(log.String(), `level=WARN msg="another instance advertises`); n != c.said || strings.Count(log.String(), "instance=other address=http://me") != c.said {
+				t.Errorf("it is said %d times, and must be %d times: %s", n, c.said, &log)
+			}
+			if others := len(c.all) > 1; i.SharesAddress(0) || i.SharesAddress(1) != others || i.SharesAddress(2) || o.of(1) != "" || (o.of(2) == "http://c") != others {
+				t.Errorf("with %d members: %+v", len(c.all), o)
+			}
 		}
 		cancel()
 		synctest.Wait()

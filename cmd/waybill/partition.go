@@ -65,7 +65,11 @@ func listPartitions(row func(...any), out *output, all []api.Partition) {
 		}
 		columns := []any{p.Partition, words.Or(p.Owner), out.when(p.ClaimedAt), words.Or(p.Behind), state}
 		if out.wide() {
-			columns = append(columns, p.Offset, p.Transaction, words.Dash(p.OwnerURL))
+			address := words.Dash(p.OwnerURL)
+			if p.SharesURL {
+				address = "that of the instance asked"
+			}
+			columns = append(columns, p.Offset, p.Transaction, address)
 		}
 		row(columns...)
 	}

@@ -110,6 +110,7 @@ func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body
 	for p := range heads {
 		out.Body.Partitions[p] = partitionOf(i, int32(p), &heads[p])
 		out.Body.Partitions[p].OwnerURL = i.OwnerAddress(int32(p))
+		out.Body.Partitions[p].SharesURL = i.SharesAddress(int32(p))
 	}
 	for _, p := range i.Elsewhere() {
 		out.Body.Partitions[p].Elsewhere = true

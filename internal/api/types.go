@@ -301,6 +301,7 @@ type Partition struct {
 	Known       bool    `json:"known" doc:"The instance read the journal to its end once since it serves or follows the partition: until then it does not say that there is no such order"`
 	Behind      *int64  `json:"behind" doc:"How many records of the journal the instance has not folded, as of a second ago; null if that is not known"`
 	OwnerURL    string  `json:"ownerUrl,omitempty" doc:"Where the instance is asked to which the group gives the partition, if it is another one and advertises an address"`
+	SharesURL   bool    `json:"sharesUrl,omitempty" doc:"The instance to which the group gives the partition advertises the address of the one that answers, so that it cannot be named: give each an address of its own"`
 	Elsewhere   bool    `json:"elsewhere,omitempty" doc:"The instance runs with --standby owned and does not own the partition: this is how it stood when it last did"`
 }
 

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -279,6 +280,7 @@ func TestReadsGoToTheOwner(t *testing.T) {
 		client *api.Client
 		url    string
 	}
+	shared := "" // an address that all advertise
 	begin := func(id string, tells bool) *at {
 		server := api.New(api.Config{Console: func(server http.Handler) http.Handler { return console.New(server, console.Config{}) }})
 		web := httptest.NewServer(server)
@@ -288,7 +290,7 @@ func TestReadsGoToTheOwner(t *testing.T) {
 		}
 		i := w.Run(id, t.TempDir(), standby(orchestrator.StandbyOwned), func(cfg *orchestrator.Config) {
 			if cfg.Keys = func() *proof.Keys { return keys }; tells {
-				cfg.AdvertiseURL = web.URL
+				cfg.AdvertiseURL = cmp.Or(shared, web.URL)
 			}
 		})
 		server.Attach(i.Instance)
@@ -395,6 +397,36 @@ func TestReadsGoToTheOwner(t *testing.T) {
 	knows(three, id, one.url)
 	if o, err := three.client.Order(t.Context(), id); err != nil || o.OrderID != id {
 		t.Errorf("who tells nothing is not told either: %v", err)
+	}
+
+	three.Stop()
+	w.until("one owns all again", func() error { return ownsAll(one.Instance) })
+	shared = one.url
+	four := begin("four", true)
+	w.share(one.Instance, four.Instance)
+	for _, i := range []*at{one, four} {
+		id = of(i)
+		w.until("it is known that the address is of both", func() error {
+			if !i.SharesAddress(i.Partition(id)) {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		if status, _, body := w.asksFor(http.MethodGet, i.url+"/api/v1/orders/"+id); status != http.StatusMisdirectedRequest || !strings.Contains(body, "advertises the address of this one, "+shared) || strings.Contains(body, `"owner"`) {
+			t.Errorf("of an order elsewhere, at the address of both: %d %s", status, body)
+		}
+		if _, _, body := w.asksFor(http.MethodGet, i.url+"/partitions"); !strings.Contains(body, "advertised as that of this instance") {
+			t.Errorf("the page of partitions: %s", body)
+		}
+		all, err := i.client.Partitions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			if p.SharesURL != p.Elsewhere || p.OwnerURL != "" {
+				t.Errorf("of partition %d, which is elsewhere: %t, the address is said to be of both: %t, and %q", p.Partition, p.Elsewhere, p.SharesURL, p.OwnerURL)
+			}
+		}
 	}
 }
 
