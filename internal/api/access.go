@@ -67,6 +67,14 @@ type asking struct {
 	decode  bool   // payloads are asked for decoded
 }
 
+// who tells who asks from others: by the caller's name, or, where nobody is asked for one, by the address.
+func (a *asking) who() (_ string, named bool) {
+	if c := a.caller; c.Method != "" {
+		return fmt.Sprintf("%q %q %q", c.Method, c.Issuer, c.Subject), true
+	}
+	return a.address, false
+}
+
 type askingKey struct{}
 
 // askingOf is who asks. Where nobody looked, it is nobody.

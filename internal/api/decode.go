@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -248,23 +249,96 @@ func (s *Server) decoded(c huma.Context, p *payloads) (why string) {
 	return ""
 }
 
-var errCodecBusy = errors.New("as many requests as may be are with the codec; try again in a moment")
+var errCodecBusy = errors.New("as many requests as may be are with the codec, of yours or of all; try again in a moment")
 
+// askCodec has the codec decode once there is a place for who asks. One that waits for that keeps nobody from being answered.
 func (s *Server) askCodec(ctx context.Context, values []jsontext.Value) ([]jsontext.Value, error) {
-	select {
-	case s.decoding <- struct{}{}:
-		defer func() { <-s.decoding }()
-	default:
-		return nil, errCodecBusy
+	a := askingOf(ctx)
+	who, _ := a.who()
+	if !s.decoding.take(who) {
+		place := placeOf(ctx)
+		leave, room := place.of.rest()
+		if !room {
+			return nil, errCodecBusy
+		}
+		place.free()
+		wait, cancel := context.WithTimeout(ctx, s.codecPatience)
+		got := s.decoding.await(wait, who)
+		cancel()
+		leave()
+		back := place.again(ctx)
+		if !got {
+			return nil, errCodecBusy
+		}
+		if !back {
+			s.decoding.free(who)
+			return nil, errCodecBusy // nobody hears it
+		}
 	}
-	return s.codec.Decode(ctx, askingOf(ctx).token, values) //nolint:wrapcheck // it is a sentence for whoever asks
+	defer s.decoding.free(who)
+	return s.codec.Decode(ctx, a.token, values) //nolint:wrapcheck // it is a sentence for whoever asks
 }
 
-// decodingAtOnce is how many requests may be with the codec, so that one that is slow leaves three quarters of the places
-// to others.
-func decodingAtOnce(requests int) int {
-	if requests == 0 {
-		return codec.AtOnce
+// codecPatience is how long a request waits for a place among those that are with the codec.
+const codecPatience = time.Second
+
+// codecPlaces are the places of requests that are with the codec. One caller may have a quarter of them, so that one who asks for much
+// leaves places to others, however slow the codec is.
+type codecPlaces struct {
+	most int
+
+	mu    sync.Mutex
+	taken int
+	of    map[string]int // by who has them
+	freed chan struct{}  // is closed once one is free again
+}
+
+// newCodecPlaces are those of a server that answers so many requests at a time, 0 being any number: a codec that is slow leaves three
+// quarters of these to others.
+func newCodecPlaces(requests int) *codecPlaces {
+	p := &codecPlaces{most: codec.AtOnce, of: make(map[string]int), freed: make(chan struct{})}
+	if requests > 0 {
+		p.most = min(p.most, max(requests/4, 1))
 	}
-	return min(codec.AtOnce, max(requests/4, 1))
+	return p
+}
+
+// take takes a place, and reports false if there is none. Who has one gives it back with free.
+func (p *codecPlaces) take(who string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken >= p.most || p.of[who] >= max(p.most/4, 1) {
+		return false
+	}
+	p.taken++
+	p.of[who]++
+	return true
+}
+
+// await waits for a place, and reports false if ctx ended before there was one.
+func (p *codecPlaces) await(ctx context.Context, who string) bool {
+	for {
+		p.mu.Lock()
+		freed := p.freed
+		p.mu.Unlock()
+		if p.take(who) {
+			return true
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (p *codecPlaces) free(who string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	if p.of[who]--; p.of[who] == 0 {
+		delete(p.of, who)
+	}
+	close(p.freed)
+	p.freed = make(chan struct{})
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -324,7 +327,7 @@ func TestDecoding(t *testing.T) {
 func TestDecodingFails(t *testing.T) {
 	var log bytes.Buffer
 	d := newDecoder(t)
-	s := newStage(t, d.configured, func(cfg *Config) { cfg.Requests, cfg.Logger = 8, slog.New(slog.NewTextHandler(&log, nil)) })
+	s := newStage(t, d.configured, func(cfg *Config) { cfg.Requests, cfg.Logger = 32, slog.New(slog.NewTextHandler(&log, nil)) })
 	s.attach()
 	if _, err := s.client.Register(t.Context(), "w.yaml", []byte(leaky)); err != nil {
 		t.Fatal(err)
@@ -358,7 +361,7 @@ func TestDecodingFails(t *testing.T) {
 		}
 	}
 
-	// A quarter of the places is for those who wait for the codec: 2 of 8.
+	// A quarter of the places is for those who wait for the codec, 8 of 32, and a quarter of those for one of them.
 	came, answer := make(chan struct{}), make(chan struct{})
 	d.answers(func(w http.ResponseWriter, r *http.Request) {
 		came <- struct{}{}
@@ -366,12 +369,16 @@ func TestDecodingFails(t *testing.T) {
 		http.Error(w, "", http.StatusInternalServerError)
 	})
 	var waiting sync.WaitGroup
+	s.server.codecPatience = time.Millisecond
 	for range 2 {
 		waiting.Go(func() { read("?decode=true") })
 		<-came
 	}
 	if o := read("?decode=true"); o.Undecoded != errCodecBusy.Error() {
 		t.Errorf("of one more it is said: %q", o.Undecoded)
+	}
+	if n, _ := d.times(); n == 0 || len(s.server.decoding.of) != 1 || s.server.decoding.taken != 2 {
+		t.Errorf("%d were with the codec, and are: %+v", n, s.server.decoding)
 	}
 	if o := read(""); o.Undecoded != "" || string(o.Input) != string(stored.Input) {
 		t.Errorf("without decode: %+v", o)
@@ -445,6 +452,111 @@ func TestDecodedDeep(t *testing.T) {
 			}
 		}
 	}
+}
+
+// One who asks for much of a codec that is slow leaves it to others.
+func TestACodecIsLeftToOthers(t *testing.T) {
+	d := newDecoder(t)
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{"root": "roles: [admin]", "ana": "roles: [payload-reader]", "ben": "roles: [payload-reader]"}, d.configured, func(cfg *Config) { cfg.Requests = 64 })
+	s.failed("o-1", "leaky")
+	read := func(who string) (o Order) {
+		own := *s
+		own.token = keys[who]
+		status, _, body := own.ask(request{path: "/api/v1/orders/o-1?decode=true"})
+		if err := json.Unmarshal([]byte(body), &o); err != nil || status != http.StatusOK {
+			t.Errorf("%d %s: %v", status, body, err)
+		}
+		return o
+	}
+	came, goes := make(chan struct{}), make(chan struct{})
+	d.answers(func(w http.ResponseWriter, _ *http.Request) {
+		came <- struct{}{}
+		<-goes
+		http.Error(w, "", http.StatusInternalServerError)
+	})
+	var all sync.WaitGroup
+	for range codec.AtOnce / 4 {
+		all.Go(func() { read("ana") })
+		<-came
+	}
+	d.answers(nil)
+	s.server.codecPatience = time.Millisecond
+	if o := read("ana"); o.Undecoded != errCodecBusy.Error() || !strings.Contains(string(o.Input), "canary") {
+		t.Errorf("to who has four requests with the codec it is said: %q, %s", o.Undecoded, o.Input)
+	}
+	if o := read("ben"); o.Undecoded != "" || !strings.Contains(string(o.Input), "plain of nobody") {
+		t.Errorf("to another it is said: %q, %s", o.Undecoded, o.Input)
+	}
+
+	// Who waits has no place among the requests that are answered, and is decoded once there is one at the codec.
+	s.server.codecPatience = time.Hour
+	fifth := make(chan Order)
+	go func() { fifth <- read("ana") }()
+	s.until(func() bool { return len(s.server.shares.resting) == 1 && len(s.server.shares.places) == codec.AtOnce/4 })
+	goes <- struct{}{}
+	if o := <-fifth; o.Undecoded != "" || !strings.Contains(string(o.Input), "plain of nobody") {
+		t.Errorf("to who waited it is said: %q, %s", o.Undecoded, o.Input)
+	}
+	close(goes)
+	all.Wait()
+	s.until(func() bool { return len(s.server.shares.places) == 0 && len(s.server.shares.resting) == 0 })
+}
+
+// A place at the codec is waited for, by who has too many and by who comes when all are taken; and there are no more than there are.
+func TestPlacesAtTheCodec(t *testing.T) {
+	for requests, most := range map[int]int{0: 16, 1: 1, 4: 1, 8: 2, 32: 8, 64: 16, 1000: 16} {
+		if got := newCodecPlaces(requests).most; got != most {
+			t.Errorf("of %d requests %d may be with the codec, and not %d", requests, got, most)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := newCodecPlaces(0)
+		for _, who := range []string{"a", "b", "c", "d"} {
+			for range 4 {
+				if !p.take(who) {
+					t.Fatalf("%s gets no place", who)
+				}
+			}
+			if p.take(who) {
+				t.Errorf("%s gets a fifth place", who)
+			}
+			if who == "a" && !p.take("b") {
+				t.Error("whom others may have places beside is given none")
+			} else if who == "a" {
+				p.free("b")
+			}
+		}
+		if p.take("e") {
+			t.Error("there is a 17th place")
+		}
+		got := make(chan string, 2)
+		for _, who := range []string{"a", "e"} {
+			go func() {
+				if p.await(t.Context(), who) {
+					got <- who
+				}
+			}()
+		}
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Errorf("%s has a place that is not free", <-got)
+		}
+		p.free("b")
+		synctest.Wait()
+		if len(got) != 1 || <-got != "e" { // a has as many as it may
+			t.Error("the place that is free is not given to who waits for any")
+		}
+		p.free("a")
+		synctest.Wait()
+		if len(got) != 1 || <-got != "a" {
+			t.Error("who gave one back gets no other")
+		}
+		over, cancel := context.WithTimeout(t.Context(), codecPatience)
+		defer cancel()
+		if p.await(over, "e") {
+			t.Error("there is a 17th place once somebody waited")
+		}
+	})
 }
 
 // What is stored may be as deep as JSON is read, which is too deep for an answer with something around it: a sentence stands for it, and the rest is told, decoded or not.

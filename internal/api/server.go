@@ -56,7 +56,8 @@ type Server struct {
 	activity  activity
 
 	codec         *codec.Codec  // nil without one
-	decoding      chan struct{} // has one for each request that is with it
+	decoding      *codecPlaces
+	codecPatience time.Duration
 	codecFailures *identity.Failures
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
@@ -103,7 +104,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: make(chan struct{}, decodingAtOnce(cfg.Requests)), codecFailures: identity.NewFailures()}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: newCodecPlaces(cfg.Requests), codecPatience: codecPatience, codecFailures: identity.NewFailures()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -108,10 +108,10 @@ type followers struct {
 
 // come takes the place of one who follows, until leave is called.
 func (f *followers) come(a *asking) (leave func(), _ error) {
-	who, whose := a.address, "from your address (or that of a proxy before you)"
-	if c := a.caller; c.Method != "" {
+	who, named := a.who()
+	whose := "from your address (or that of a proxy before you)"
+	if named {
 		whose = "by you"
-		who = fmt.Sprintf("%q %q %q", c.Method, c.Issuer, c.Subject)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
