@@ -265,11 +265,18 @@ func TestWhatIsLeftOut(t *testing.T) {
 		return fmt.Sprintf(`{"orders":[],"alerts":[],"elsewhere":[5],"unknown":[%s],"next":%q}`, strings.Trim(fmt.Sprint(unknown), "[]"), next)
 	}
 	const says = "Orders of the partitions [5] are left out: this instance does not own them"
-	o := newOwner(t, page("x", 2), page("", 1), page(""), page("", 7))
+	whole := `{"orders":[]}`
+	o := newOwner(t, page("x", 2), page("", 1), page(""), page("", 7), page("", 7), page("", 7), page("", 7), whole)
 	waybill(t, "", "order", "list").want(t, 0, "", "Orders of the partitions [1 2] are left out: this instance has not read their journals to the end.")
 	waybill(t, "", "order", "list").want(t, 0, "", says)
 	waybill(t, "", "order", "cancel", "--state", "Error", "--yes").want(t, exitLeft, "", "waybill: 0 of 0 orders were cancelled, and 0 had changed when their turn came; the orders of 1 partition were not looked at; the orders of 1 partition are other instances' to act on (--server)\n")
-	if len(o.listed) != 4 {
+	// A dry run ends as the act would.
+	const missing = "the orders of 1 partition were not looked at; the orders of 1 partition are other instances' to act on (--server)\n"
+	waybill(t, "", "order", "cancel", "--state", "Error", "--dry-run").want(t, exitLeft, "0 orders would be cancelled.\n", "waybill: "+missing)
+	waybill(t, "", "order", "cancel", "--state", "Error", "--dry-run", "-o", "jsonpath=$['elsewhere','unknown']").want(t, exitLeft, "[5]\n[7]\n", missing)
+	waybill(t, "", "order", "migrate", "--workflow", "w", "--to", "2", "--dry-run").want(t, exitLeft, "0 orders", missing)
+	waybill(t, "", "order", "cancel", "--state", "Error", "--dry-run").want(t, 0, "0 orders would be cancelled.\n", "")
+	if len(o.listed) != 8 {
 		t.Errorf("%q", o.listed)
 	}
 }

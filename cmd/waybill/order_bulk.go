@@ -85,16 +85,27 @@ func (b *bulk) run(cmd *cobra.Command, client *api.Client, named []string, comma
 		for i := range matched {
 			ids[i] = matched[i].OrderID
 		}
-		return b.act.foresee(cmd, client, ids, command, out)
+		if err := b.act.foresee(cmd, client, ids, command, out); err != nil {
+			return err
+		}
+		return leftOutError("", &left.LeftOut)
 	}
 	if b.dryRun {
-		return out.print(cmd, map[string]any{"matched": len(matched), "orders": matched}, func(row func(...any)) {
+		told := struct {
+			Matched int           `json:"matched"`
+			Orders  []api.Summary `json:"orders"`
+			api.LeftOut
+		}{len(matched), matched, left.LeftOut}
+		if err := out.print(cmd, told, func(row func(...any)) {
 			row(fmt.Sprintf("%d orders would be %s.", len(matched), b.act.did))
 			if len(matched) > 0 {
 				row()
 				listOrders(row, matched, len(b.filter.where) > 0)
 			}
-		})
+		}); err != nil {
+			return err
+		}
+		return leftOutError("", &left.LeftOut)
 	}
 	if sure, err := b.confirm(cmd, len(matched)); !sure || err != nil {
 		return err
@@ -136,16 +147,24 @@ func (b *bulk) tell(cmd *cobra.Command, result *bulkResult, why error, out *outp
 	case len(result.Failed) > 0:
 		return fmt.Errorf("%d of %d orders could not be %s; the reasons are listed", len(result.Failed), result.Matched, b.act.did)
 	case len(result.Left)+len(result.Elsewhere)+len(result.Unknown) > 0:
-		says := fmt.Sprintf("%d of %d orders were %s, and %d had changed when their turn came", len(result.Done), result.Matched, b.act.did, len(result.Left))
-		if n := len(result.Unknown); n > 0 {
-			says += fmt.Sprintf("; the orders of %s were not looked at", words.Several(n, "partition", "partitions"))
-		}
-		if n := len(result.Elsewhere); n > 0 {
-			says += fmt.Sprintf("; the orders of %s are other instances' to act on (--server)", words.Several(n, "partition", "partitions"))
-		}
-		return leftError{errors.New(says)}
+		return leftOutError(fmt.Sprintf("%d of %d orders were %s, and %d had changed when their turn came; ", len(result.Done), result.Matched, b.act.did, len(result.Left)), &result.LeftOut)
 	}
 	return nil
+}
+
+// leftOutError is a [leftError] that says, behind what is said already, of which partitions the orders were not looked at. It is nil if that is
+// nothing.
+func leftOutError(says string, left *api.LeftOut) error {
+	if n := len(left.Unknown); n > 0 {
+		says += fmt.Sprintf("the orders of %s were not looked at; ", words.Several(n, "partition", "partitions"))
+	}
+	if n := len(left.Elsewhere); n > 0 {
+		says += fmt.Sprintf("the orders of %s are other instances' to act on (--server); ", words.Several(n, "partition", "partitions"))
+	}
+	if says == "" {
+		return nil
+	}
+	return leftError{errors.New(strings.TrimSuffix(says, "; "))}
 }
 
 // snapshot looks up the orders to act on, all of them before the first is acted

@@ -55,7 +55,7 @@ type Server struct {
 	feed      *listFeed // nil while nobody follows a list
 	activity  activity
 
-	codec         *codec.Codec  // nil without one
+	codec         *codec.Codec // nil without one
 	decoding      *codecPlaces
 	codecPatience time.Duration
 	codecFailures *identity.Failures
