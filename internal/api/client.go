@@ -78,7 +78,6 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute,
-		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: connections,
 	}
 	c := &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{
@@ -90,6 +89,7 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 	shown := *u
 	shown.User = nil
 	c.shown = strings.TrimSuffix(shown.String(), "/")
+	connectsWithin(dialTimeout)(c)
 	for _, set := range opts {
 		set(c)
 	}
@@ -119,6 +119,14 @@ const connections = 32
 
 // dialTimeout is how long a connection may take: an address that is told may be of a host that is gone.
 const dialTimeout = 5 * time.Second
+
+// connectsWithin says how long a connection may take, and the handshake of TLS behind that.
+func connectsWithin(most time.Duration) Option {
+	return func(c *Client) {
+		t := c.http.Transport.(*http.Transport) //nolint:forcetypeassert // it is ours
+		t.DialContext, t.TLSHandshakeTimeout = (&net.Dialer{Timeout: most}).DialContext, most
+	}
+}
 
 // Close closes the connections that are kept for later requests.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/orchestrator"
 )
@@ -178,5 +180,32 @@ func TestAProblemNamesTheOwner(t *testing.T) {
 	}
 	if u, why := (&Client{server: &url.URL{Scheme: "http"}}).follows("http://x y"); u != nil || why == "" {
 		t.Errorf("%v %q", u, why)
+	}
+}
+
+// An address that takes connections and says nothing, or does not take any, is given up, and not waited for.
+func TestAnAddressThatSwallowsConnections(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() // nobody accepts: the system does
+	for address, most := range map[string]time.Duration{"https://" + silent.Addr().String(): time.Millisecond, "http://" + silent.Addr().String(): time.Nanosecond} {
+		c, err := NewClient(address, connectsWithin(most))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Order(t.Context(), "o-1")
+		if wait, is := errors.AsType[net.Error](err); !is || !wait.Timeout() || t.Context().Err() != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		c.Close()
+	}
+	c, err := NewClient("http://127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if within := c.http.Transport.(*http.Transport).TLSHandshakeTimeout; within != dialTimeout { //nolint:forcetypeassert // it is ours
+		t.Errorf("it waits for %s", within)
 	}
 }

@@ -40,6 +40,16 @@ type topic struct {
 	begin  int64 // where it was when the sender began
 	// trimmed is where it begins in partition 0.
 	trimmed int64
+	fails   map[string]int // how many more times Kafka does not answer, by what it is asked
+}
+
+// failure is that of what is asked, if it is to fail once more. The topic is locked.
+func (s *topic) failure(asked string) error {
+	if s.fails[asked] == 0 {
+		return nil
+	}
+	s.fails[asked]--
+	return errors.New(asked + " are not answered")
 }
 
 func (s *topic) Topics() *events.Topics {
@@ -78,10 +88,15 @@ func (s *topic) Order(id string) (*projections.Order, []int64, error) {
 func (s *topic) AlertMarks(_ context.Context, group string) (map[int32]int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.marks[group]), nil
+	return maps.Clone(s.marks[group]), s.failure("marks")
 }
 
 func (s *topic) AlertsSince(_ context.Context, at time.Time) (map[int32]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.failure("beginnings"); err != nil {
+		return nil, err
+	}
 	if time.Since(at) > time.Hour {
 		return map[int32]int64{0: s.trimmed, 1: 0}, nil
 	}
@@ -106,8 +121,9 @@ func (s *topic) MarkAlerts(_ context.Context, group string, marks map[int32]int6
 
 // marked is up to where the first receiver was told.
 func (s *topic) marked() map[int32]int64 {
-	marks, _ := s.AlertMarks(context.Background(), "webhooks.a") // it has no error
-	return marks
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.marks["webhooks.a"])
 }
 
 func (s *topic) AlertReader() (lane.Journals, error) {
@@ -559,6 +575,36 @@ func TestAPartitionThatMoves(t *testing.T) {
 	s.counts(1, -1, 0)
 	s.serves(0, 1)
 	s.until("it is told once it is back", func() bool { return s.sentTo() == 2 })
+}
+
+// A look that fails for what is to be told from a partition that was taken over is made again, and what others told is not told again.
+func TestALookThatFailsAfterATakeover(t *testing.T) {
+	for _, asked := range []string{"beginnings", "marks"} {
+		t.Run(asked, func(t *testing.T) {
+			r := newReceiver(t)
+			s := newStage(t, r.URL)
+			s.serves(0)
+			s.run()
+			s.raise("o-2", time.Now())
+			s.until("its own is told", func() bool { return s.sentTo() == 1 })
+			s.raise("told-1", time.Now())
+			s.raise("o-1", time.Now())
+			s.mu.Lock()
+			s.marks["webhooks.a"][1] = 1 // as the owner of before said
+			s.fails = map[string]int{asked: 3}
+			s.mu.Unlock()
+			s.serves(0, 1)
+			s.until("what was not told is told", func() bool { return s.sentTo() == 2 })
+			s.raise("o-4", time.Now())
+			s.until("its own is told on", func() bool { return s.sentTo() == 3 })
+			if got := r.orders(); !slices.Equal(got, []string{"o-2", "o-1", "o-4"}) {
+				t.Errorf("it was told of %q", got)
+			}
+			if !strings.Contains(s.said.String(), "no alerts are told from some partitions yet") || !strings.Contains(s.said.String(), asked+" are not answered") {
+				t.Errorf("it is not said that the look failed: %s", &s.said)
+			}
+		})
+	}
 }
 
 // From when a webhook is there its alerts are owed, also in partitions that nobody serves yet.
