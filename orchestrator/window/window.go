@@ -503,7 +503,10 @@ func (w *Window) WasAway(now time.Time) {
 }
 
 // Rested says that nothing was wanted of the agent for long: what was known of it is of before.
-func (w *Window) Rested() { w.silence, w.probe, w.told = 0, 0, false }
+func (w *Window) Rested() {
+	w.silence, w.probe, w.told = 0, 0, false
+	w.late, w.lateAt, w.lateFor = 0, time.Time{}, 0
+}
 
 // Idle says that nothing is under way, waits or rests.
 func (w *Window) Idle() bool { return w.under+w.waiting+w.resting == 0 }
@@ -699,8 +702,7 @@ func (w *Window) StillAt(name string, timeout time.Duration, asked, now time.Tim
 func (w *Window) isThere(asked, now time.Time) {
 	w.sign.given(now, true)
 	if !asked.Before(w.expired) {
-		w.silence, w.probe = 0, 0
-		w.late, w.lateAt, w.lateFor = 0, time.Time{}, 0
+		w.silence, w.probe, w.late = 0, 0, 0
 	}
 }
 
@@ -754,8 +756,7 @@ func (w *Window) Heard(now time.Time) {
 	w.sign.given(now, false)
 }
 
-// Late says that an attempt was answered that had expired. When it was asked for is zero
-// if that is not known any more. How long the agent takes for one shows between two late answers
+// Late says that an attempt was answered that had expired. How long the agent takes for one shows between two late answers
 // of which the second was asked for before the first one came: else it had nothing to do in between.
 func (w *Window) Late(asked, now time.Time) {
 	if asked.After(w.cut) {

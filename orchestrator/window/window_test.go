@@ -563,46 +563,42 @@ func TestSums(t *testing.T) {
 }
 
 // What is asked for while late answers come waits for as long as the agent takes for a few of them,
-// and no longer: not for as long as it had nothing to do between two spells, or between two
-// probes.
+// and no longer: not for as long as it had nothing to do between two probes, nor for what it took before a long rest.
 func TestLateAnswers(t *testing.T) {
-	spell := func(w *Window, at float64, answers ...float64) {
-		for n := range 5 {
-			w.Asked("do", time.Second, after(at+float64(n)/100), after(at+float64(n)/100))
+	spell := func(w *Window, n int, at float64, answers ...float64) {
+		for range n {
+			w.Asked("do", time.Second, after(at), after(at))
 		}
-		for n := range 5 {
-			w.Expired("do", time.Second, after(at+float64(n)/100), after(at+float64(n)/100+1))
+		for range n {
+			w.Expired("do", time.Second, after(at), after(at+1))
 		}
 		for _, later := range answers {
 			w.Late(after(at), after(at+later))
 		}
 	}
-	longest := func(t *testing.T, w *Window, since, want float64) {
+	waits := func(t *testing.T, w *Window, since, want float64) {
 		t.Helper()
 		free, again := w.Free("do", time.Second, after(since))
-		if pause := again.Sub(after(since)).Seconds(); free != 0 || pause < want/2-1 || pause > 1.5*want {
+		if pause := again.Sub(after(since)).Seconds(); free != 0 || pause < want/2 || pause > 1.5*want {
 			t.Errorf("%d may leave, and again after %v s, not about %v s", free, pause, want)
 		}
 	}
-	t.Run("it works one off every four seconds", func(t *testing.T) {
-		w := New(100, 0, 0, new(Sign))
-		spell(w, 0, 2, 6)
-		longest(t, w, 6, 16)
+	t.Run("it works one off every ten seconds", func(t *testing.T) {
+		w := New(1, 0, 0, new(Sign))
+		spell(w, 3, 0, 2, 12)
+		waits(t, w, 12, 40)
 	})
-	t.Run("it was well for long between two spells", func(t *testing.T) {
-		w := New(100, 0, 0, new(Sign))
-		spell(w, 0, 2, 6)
-		w.Asked("do", time.Second, after(40), after(40))
-		w.Answered("do", time.Second, true, after(40), after(40), after(40.1), after(40.1))
-		spell(w, 100, 2)
-		longest(t, w, 102, lateLeast.Seconds())
+	t.Run("what is asked for later is answered late, too", func(t *testing.T) {
+		w := New(1, 0, 0, new(Sign))
+		spell(w, 2, 0, 2)
+		spell(w, 1, 60, 1.5)
+		waits(t, w, 61.5, lateLeast.Seconds())
 	})
-	t.Run("a probe is answered late, too", func(t *testing.T) {
-		w := New(100, 0, 0, new(Sign))
-		spell(w, 0, 2)
-		w.Asked("do", time.Second, after(60), after(60))
-		w.Expired("do", time.Second, after(60), after(61))
-		w.Late(after(60), after(61.5))
-		longest(t, w, 61.5, lateLeast.Seconds())
+	t.Run("nothing was wanted of it for long", func(t *testing.T) {
+		w := New(1, 0, 0, new(Sign))
+		spell(w, 3, 0, 2, 12)
+		w.Rested()
+		spell(w, 3, 600, 2)
+		waits(t, w, 602, lateLeast.Seconds())
 	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,32 +49,42 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	type named struct {
+		of    string // the package
 		test  string
 		raced bool
 	}
-	names := regexp.MustCompile(`Test\w+`)
+	names, subtests := regexp.MustCompile(`Test\w+`), regexp.MustCompile(`(Test\w+)\$/\^(\w+)\$`)
 	for _, race := range []bool{false, true} {
 		passedOver, run := make(map[named]bool), make(map[named]bool)
+		container := map[string]string{} // by what is done with it there
 		for _, p := range inParts(all, race, 1) {
 			for i, flag := range p.flags {
 				for _, name := range names.FindAllString(flag, -1) {
-					switch at := (named{name, p.race}); p.flags[i-1] {
-					case "-skip":
-						passedOver[at] = true
-					case "-run":
-						run[at] = run[at] || slices.ContainsFunc(p.packages, func(of pkg) bool { return has(t, of, name) })
+					if !slices.ContainsFunc(all, func(of pkg) bool { return has(t, of, "func "+name+"(") }) {
+						t.Errorf("there is no test %s", name)
 					}
+					for _, of := range p.packages {
+						switch at := (named{of.path, name, p.race}); {
+						case !has(t, of, "func "+name+"("):
+						case p.flags[i-1] == "-skip":
+							passedOver[at] = true
+						case p.flags[i-1] == "-run":
+							run[at] = true
+						}
+					}
+				}
+				for _, of := range subtests.FindAllStringSubmatch(flag, -1) {
+					if sub := strings.ReplaceAll(of[2], "_", " "); !slices.ContainsFunc(all, func(p pkg) bool { return has(t, p, "func "+of[1]+"(") && has(t, p, fmt.Sprintf("t.Run(%q", sub)) }) {
+						t.Errorf("%s has no %q", of[1], sub)
+					}
+				}
+				if strings.HasPrefix(flag, onContainer) {
+					container[p.flags[i-1]] = p.packages[0].path
 				}
 			}
 		}
 		if len(passedOver) == 0 {
 			t.Error("nothing is passed over")
-		}
-		container := map[string]string{} // by what is done with it there
-		for _, p := range inParts(all, race, 1) {
-			if i := slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, onContainer) }); i > 0 {
-				container[p.flags[i-1]] = p.packages[0].path
-			}
 		}
 		if container["-skip"] != container["-run"] || (container["-skip"] != "") != race {
 			t.Errorf("race=%t: on a container some are passed over, and others run: %v", race, container)
@@ -83,30 +94,46 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 			if strings.Contains(undisturbed, at.test) {
 				with = at.raced
 			}
-			if !run[named{at.test, with}] {
-				t.Errorf("race=%t: %s is passed over, and not run", race, at.test)
+			if !run[named{at.of, at.test, with}] {
+				t.Errorf("race=%t: %s of %s is passed over, and not run", race, at.test, at.of)
 			}
 		}
 	}
 }
 
-// has says whether a package has a test of that name.
-func has(t *testing.T, p pkg, name string) bool {
+// has says whether the tests of a package have a text.
+func has(t *testing.T, p pkg, what string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("../..", p.name(), "*_test.go"))
+	for _, text := range texts(t, p.name()) {
+		if strings.Contains(text, what) {
+			return true
+		}
+	}
+	return false
+}
+
+// known are the files of tests of packages.
+var known = make(map[string][]string)
+
+func texts(t *testing.T, name string) []string {
+	t.Helper()
+	if all, there := known[name]; there {
+		return all
+	}
+	files, err := filepath.Glob(filepath.Join("../..", name, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var all []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(text), "func "+name+"(") {
-			return true
-		}
+		all = append(all, string(text))
 	}
-	return false
+	known[name] = all
+	return all
 }
 
 // What must be alone waits for what runs beside others.

@@ -190,6 +190,9 @@ func (r *report) fail(p *tested) {
 		}
 	}
 	fmt.Fprint(r.out, p.said.String())
+	if closing := strings.TrimSpace(p.closing); closing != "" {
+		fmt.Fprintf(&r.why, "  %s\n", closing)
+	}
 }
 
 // inShort is why a test may have failed.

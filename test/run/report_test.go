@@ -67,6 +67,8 @@ Runs of go test, with the processor time of all that they started but containers
 Failed, with the last that each said by a line of a test:
   TestBad
       a_test.go:7: it is wrong
+  FAIL	p/a	7.6s
+  FAIL	p/d [build failed]
   TestCut
       e_test.go:1: the last words
 
