@@ -139,7 +139,7 @@ func TestPayloadsAreMasked(t *testing.T) {
 
 // Every field of an event is known to have a payload or to have none.
 func TestWhatOfAnEventIsAPayload(t *testing.T) {
-	payloads := []string{"Input", "Output", "Error", "Errors", "Reason", "Action", "Raw", "Digest", "Data", "Labels", "Key", "Cursor"}
+	payloads := []string{"Input", "Output", "Error", "Errors", "Reason", "Action", "Raw", "Digest", "Data", "Labels", "Key", "Cursor", "Tracestate", "Baggage"}
 	ofPartitions := []string{"Instance", "Claim", "Partitions", "Format", "Delivered", "Silent"}
 	const canary = "canary"
 	fill := events.Event{
