@@ -26,7 +26,7 @@ type call struct {
 	completeBy time.Time
 	sent       time.Time
 
-	traceparent string // of the span that the call is, or the attempt
+	passed passed // on; with the traceparent of the span that the call is, or of the attempt
 
 	made   int // attempts; the request's own Attempt counts the orchestrator's
 	output jsontext.Value
@@ -123,7 +123,7 @@ func (c *call) run(ctx context.Context) (output jsontext.Value, err error) {
 			output, err = nil, own(CodePanic, fmt.Errorf("operation %q panicked; the agent's log has the stack", c.req.Operation))
 		}
 	}()
-	return operation.run(ctx, c.req, c.traceparent)
+	return operation.run(ctx, c.req, c.passed)
 }
 
 // late says whether the complete-by has passed.

@@ -22,7 +22,7 @@ type Operations map[string]Operation
 
 // Operation is one thing that an agent can do. Make it with [Do].
 type Operation struct {
-	run func(ctx context.Context, r *events.Request, traceparent string) (jsontext.Value, error)
+	run func(ctx context.Context, r *events.Request, of passed) (jsontext.Value, error)
 }
 
 // Request asks a handler for one attempt of a step.
@@ -58,9 +58,11 @@ type Request[In any] struct {
 	Priority events.Priority
 	// Traceparent is the W3C trace context of the call, or without a [Config.TracerProvider] that of the attempt or of
 	// the order's submission; empty if there is none. Pass it on to the remote service, so that its spans join the
-	// trace. The handler's context has the same, for OpenTelemetry's instrumentations, and the submission's tracestate
-	// and baggage.
+	// trace. The handler's context has the same, for OpenTelemetry's instrumentations.
 	Traceparent string
+	// Tracestate and Baggage are those of the order's submission, as they came; empty if there are none. Pass them on with
+	// the Traceparent. The handler's context has them, too, as OpenTelemetry reads them.
+	Tracestate, Baggage string
 	// Input is what the workflow passes to the step; the zero value if it
 	// passes nothing.
 	Input In
@@ -85,7 +87,7 @@ func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, err
 	if handle == nil {
 		return Operation{}
 	}
-	return Operation{run: func(ctx context.Context, r *events.Request, traceparent string) (jsontext.Value, error) {
+	return Operation{run: func(ctx context.Context, r *events.Request, of passed) (jsontext.Value, error) {
 		req := Request[In]{
 			Order: r.Order, Step: r.Step, Attempt: r.Attempt,
 			IdempotencyKey: r.IdempotencyKey,
@@ -93,7 +95,9 @@ func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, err
 			ExtendTo:       r.ExtendTo,
 			Undo:           r.Undo,
 			Priority:       cmp.Or(r.Priority, events.Normal),
-			Traceparent:    traceparent,
+			Traceparent:    of.traceparent,
+			Tracestate:     of.tracestate,
+			Baggage:        of.baggage,
 		}
 		if r.Undo {
 			req.StepKey = r.StepKey

@@ -23,8 +23,6 @@ type asked struct {
 	ReplyTo     string    `json:"replyTo"`
 	Source      string    `json:"source"` // who was asked
 	Traceparent string    `json:"traceparent,omitzero"`
-	Tracestate  string    `json:"-"` // a token is to stay short
-	Baggage     string    `json:"-"`
 	CompleteBy  time.Time `json:"completeBy"`
 	ExtendTo    time.Time `json:"extendTo,omitzero"`
 	Began       time.Time `json:"began,omitzero"` // if it may have more time
@@ -34,7 +32,7 @@ func askedBy(r *kgo.Record, req *events.Request, source string) asked {
 	a := asked{
 		Order: req.Order, Step: req.Step, Attempt: req.Attempt, Undo: req.Undo, Token: req.Token, ReplyTo: req.ReplyTo,
 		Source: source, CompleteBy: req.CompleteBy,
-		Traceparent: events.Header(r, events.HeaderTraceparent), Tracestate: events.Header(r, events.HeaderTracestate), Baggage: events.Header(r, events.HeaderBaggage),
+		Traceparent: events.Header(r, events.HeaderTraceparent),
 	}
 	if !req.ExtendTo.IsZero() {
 		began, err := time.Parse(time.RFC3339, events.Header(r, events.HeaderTime))
@@ -107,8 +105,6 @@ func (r *replies) record(a *asked, reply events.Reply) *kgo.Record {
 		Order:       a.Order,
 		Time:        time.Now(),
 		Traceparent: a.Traceparent,
-		Tracestate:  a.Tracestate,
-		Baggage:     a.Baggage,
 	}
 	return envelope.Record(a.ReplyTo, value)
 }

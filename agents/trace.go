@@ -26,16 +26,19 @@ func Log(ctx context.Context) *slog.Logger {
 	return log
 }
 
+// passed is what a request has passed on.
+type passed struct{ traceparent, tracestate, baggage string }
+
 // trace begins the span of a call of the handler, if there is a tracer. The context has that span, or the one of the
 // attempt, if it is known, and the request's baggage.
 func (c *call) trace() (context.Context, trace.Span) {
 	r := c.job.Record
 	ctx := c.server.handlers
-	if value := events.Header(r, events.HeaderBaggage); value != "" {
-		ctx = propagation.Baggage{}.Extract(ctx, propagation.MapCarrier{events.HeaderBaggage: value})
+	c.passed = passed{events.Header(r, events.HeaderTraceparent), events.Header(r, events.HeaderTracestate), events.Header(r, events.HeaderBaggage)}
+	if c.passed.baggage != "" {
+		ctx = propagation.Baggage{}.Extract(ctx, propagation.MapCarrier{events.HeaderBaggage: c.passed.baggage})
 	}
-	c.traceparent = events.Header(r, events.HeaderTraceparent)
-	if of := spans.Parse(c.traceparent, events.Header(r, events.HeaderTracestate)); of.IsValid() {
+	if of := spans.Parse(c.passed.traceparent, c.passed.tracestate); of.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, of)
 	}
 	if c.server.tracer == nil {
@@ -48,7 +51,7 @@ func (c *call) trace() (context.Context, trace.Span) {
 		spans.Agent.String(s.config.Agent), spans.Operation.String(req.Operation),
 	))
 	if of := span.SpanContext(); of.IsValid() {
-		c.traceparent = spans.Traceparent(of)
+		c.passed.traceparent = spans.Traceparent(of)
 	}
 	return ctx, span
 }

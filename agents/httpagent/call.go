@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events/spans"
 )
 
 // The codes of the errors that calls are answered with, beside those of package
@@ -73,6 +73,10 @@ func (c *caller) call(ctx context.Context, o *operation, req *agents.Request[jso
 	return output, err
 }
 
+// maxBaggage is how long baggage is at most, in bytes, that a service is sent: many servers take 8 KiB of headers, and a step is not to
+// fail for what goes along with it.
+const maxBaggage = 4096
+
 // traceForm is a traceparent of W3C Trace Context.
 var traceForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
@@ -100,11 +104,13 @@ func (c *caller) request(ctx context.Context, o *operation, v *values) (*http.Re
 	hr.Header.Set("User-Agent", c.userAgent)
 	if parent := v.request.Traceparent; traceForm.MatchString(parent) {
 		hr.Header.Set("Traceparent", parent)
-		if state := trace.SpanContextFromContext(ctx).TraceState().String(); state != "" {
+		if state := spans.State(parent, v.request.Tracestate); state != "" {
 			hr.Header.Set("Tracestate", state)
 		}
 	}
-	propagation.Baggage{}.Inject(ctx, propagation.HeaderCarrier(hr.Header))
+	if passed := spans.Baggage(v.request.Baggage); passed != "" && len(passed) <= maxBaggage {
+		hr.Header.Set("Baggage", passed)
+	}
 	if contentType != "" {
 		hr.Header.Set("Content-Type", contentType)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
-	"go.opentelemetry.io/otel/baggage"
 	otel "go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/agents"
@@ -235,27 +234,28 @@ headers:
 			t.Errorf("for %q the header is %q", given, value)
 		}
 	}
-	// So are its tracestate and its baggage, which the handler's context has.
-	state, err := otel.ParseTraceState("rojo=1,congo=2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bag, err := baggage.Parse("tenant=a%20b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := otel.ContextWithSpanContext(baggage.ContextWithBaggage(t.Context(), bag), otel.NewSpanContext(otel.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}, TraceState: state}))
-	for given, want := range map[string]string{trace: "rojo=1,congo=2", "": ""} {
+	// So are its tracestate and its baggage, as they came: what is as good to one reader may be another value to the next.
+	const state, bag = "rojo=1, congo=2", "user=a%2Bb+c, x=caf%E9;p=%FF"
+	for given, want := range map[string]string{trace: state, "": ""} {
 		traced := request("")
-		traced.Traceparent = given
-		if _, err := h.call(ctx, "url: /c", traced); err != nil {
+		traced.Traceparent, traced.Tracestate, traced.Baggage = given, state, bag
+		if _, err := h.call(t.Context(), "url: /c", traced); err != nil {
 			t.Fatal(err)
 		}
-		if got.Get("Tracestate") != want || got.Get("Baggage") != "tenant=a%20b" {
+		if got.Get("Tracestate") != want || got.Get("Baggage") != bag {
 			t.Errorf("for %q the headers are %q and %q", given, got.Get("Tracestate"), got.Get("Baggage"))
 		}
 	}
-	if _, err := h.call(ctx, "url: /c\nheaders: {baggage: none=1}", request("")); err != nil || got.Get("Baggage") != "none=1" {
+	for _, bad := range []string{"x=" + strings.Repeat("a", 4095), "x=1\r\nX-Bad: 1"} {
+		large := request("")
+		large.Baggage = bad
+		if _, err := h.call(t.Context(), "url: /c", large); err != nil || got.Get("Baggage") != "" || got.Get("X-Bad") != "" {
+			t.Errorf("%d bytes of baggage are sent: %q (%v)", len(bad), got.Get("Baggage"), err)
+		}
+	}
+	with := request("")
+	with.Baggage = bag
+	if _, err := h.call(t.Context(), "url: /c\nheaders: {baggage: none=1}", with); err != nil || got.Get("Baggage") != "none=1" {
 		t.Errorf("the overridden baggage is %q (%v)", got.Get("Baggage"), err)
 	}
 	// The operation's own header goes before the file's.

@@ -28,7 +28,7 @@ type act struct {
 	// several says that more than one order may be named.
 	several bool
 	// foresee prints what would become of orders, where that can be said before.
-	foresee func(*cobra.Command, *api.Client, []string, *events.Command, *output) error
+	foresee func(*cobra.Command, *api.Client, []string, *events.Command, *api.LeftOut, *output) error
 	// flags adds what only this command takes, and returns what reads it.
 	flags func(*pflag.FlagSet) func(*cobra.Command, *events.Command) error
 }

@@ -85,7 +85,7 @@ func (b *bulk) run(cmd *cobra.Command, client *api.Client, named []string, comma
 		for i := range matched {
 			ids[i] = matched[i].OrderID
 		}
-		if err := b.act.foresee(cmd, client, ids, command, out); err != nil {
+		if err := b.act.foresee(cmd, client, ids, command, &left.LeftOut, out); err != nil {
 			return err
 		}
 		return leftOutError("", &left.LeftOut)

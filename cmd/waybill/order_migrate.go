@@ -50,8 +50,8 @@ func migrateFlags(name string) func(*pflag.FlagSet) func(*cobra.Command, *events
 // errForbidden says that not all orders can migrate.
 var errForbidden = errors.New("not all of these orders can migrate; what forbids it is listed")
 
-// foresee prints what would become of orders that migrate, and what forbids it.
-func foresee(cmd *cobra.Command, client *api.Client, ids []string, c *events.Command, out *output) error {
+// foresee prints what would become of orders that migrate, what forbids it, and which partitions could not be looked at.
+func foresee(cmd *cobra.Command, client *api.Client, ids []string, c *events.Command, left *api.LeftOut, out *output) error {
 	plans := make([]*api.Migration, 0, len(ids))
 	fit := 0
 	for _, id := range ids {
@@ -63,7 +63,13 @@ func foresee(cmd *cobra.Command, client *api.Client, ids []string, c *events.Com
 			fit++
 		}
 	}
-	err := out.print(cmd, map[string]any{"matched": len(plans), "canMigrate": fit, "orders": plans}, func(row func(...any)) {
+	foreseen := struct {
+		Matched    int              `json:"matched"`
+		CanMigrate int              `json:"canMigrate"`
+		Orders     []*api.Migration `json:"orders"`
+		api.LeftOut
+	}{len(plans), fit, plans, *left}
+	err := out.print(cmd, foreseen, func(row func(...any)) {
 		row(fmt.Sprintf("%d of %d orders can migrate to version %d.", fit, len(plans), c.ToVersion))
 		if len(plans) == 0 {
 			return

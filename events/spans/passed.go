@@ -35,8 +35,10 @@ func Baggage(value string) string {
 	if value == "" || len(value) > MaxBaggage || strings.Count(value, ",") >= maxBaggageMembers || !plain(value) {
 		return ""
 	}
-	if _, err := baggage.Parse(value); err != nil {
-		return ""
+	for member := range strings.SplitSeq(value, ",") { // of all together it bounds what it would write, which may be longer
+		if _, err := baggage.Parse(member); err != nil || strings.Trim(member, " \t") == "" {
+			return ""
+		}
 	}
 	return value
 }

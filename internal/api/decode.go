@@ -80,8 +80,10 @@ func (s *Server) decode(c huma.Context, _ string, answer any) (any, error) {
 		switch v.Undecoded = s.decoded(c, &p); {
 		case v.Value != nil && v.Value.Text == nil:
 			v.Undecoded = "bytes that are no UTF-8 are not sent to the codec"
+		case v.Value != nil && len(p.values) == 0 && s.codec != nil:
+			v.Undecoded = notAsked
 		case v.Value != nil && len(p.values) == 0:
-			v.Undecoded = tooDeep
+			v.Undecoded = noCodec
 		}
 		return v, nil
 	case Schedule:
@@ -106,8 +108,13 @@ type payloads struct {
 	set    []func(jsontext.Value)
 }
 
-// tooDeep stands where a payload would that is nested too deeply.
-var tooDeep = fmt.Sprintf("this is nested more than %d levels deep, and not shown; it is whole on the topics where it stands", codec.Deepest)
+const noCodec = "the server has no codec; configure one with --codec"
+
+// tooDeep stands where a payload would that is nested too deeply, and notAsked is why a dead letter is not decoded that is.
+var (
+	tooDeep  = fmt.Sprintf("this is nested more than %d levels deep, and not shown; it is whole on the topics where it stands", codec.Deepest)
+	notAsked = fmt.Sprintf("what is nested more than %d levels deep is not sent to the codec", codec.Deepest)
+)
 
 // add adds what stands at a place, where there is something. What it points at may be the state store's, and is not written to. What
 // is nested too deeply is nothing for the codec, and said to be so.
@@ -233,7 +240,7 @@ func (s *Server) decoded(c huma.Context, p *payloads) (why string) {
 		return ""
 	}
 	if s.codec == nil {
-		return "the server has no codec; configure one with --codec"
+		return noCodec
 	}
 	decoded, err := s.askCodec(c.Context(), p.values)
 	if err != nil {

@@ -589,11 +589,16 @@ func TestStoredDeep(t *testing.T) {
 		}
 	}
 	s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: []byte("@deep"), Value: []byte(submission("", nested(9_999)))})
-	if status, _, letter := s.ask(request{path: s.aside("@deep", 1) + "?decode=true"}); status != http.StatusOK || !strings.Contains(letter, nested(9_999)) || !strings.Contains(letter, `"undecoded":"`+tooDeep) {
+	if status, _, letter := s.ask(request{path: s.aside("@deep", 1) + "?decode=true"}); status != http.StatusOK || !strings.Contains(letter, nested(9_999)) || !strings.Contains(letter, `"undecoded":"`+notAsked) {
 		t.Errorf("a dead letter that is nested too deeply: %d %.400s", status, letter)
 	}
 	if status, _, body := s.ask(request{method: "PUT", path: "/api/v1/schedules/deep", body: `{"workflow":"leaky","cron":"0 0 1 1 *","labels":{"l":"kept"},"input":` + nested(9_998) + `}`}); status != http.StatusOK {
 		t.Fatalf("%d %.200s", status, body)
+	}
+	for _, body := range []string{`{"id":` + nested(9_998) + `,"workflow":"leaky"}`, `{"id":"q","input":` + nested(9_998) + `}`} {
+		if status, _, said := s.ask(request{method: "POST", path: "/api/v1/orders", body: body}); status != http.StatusUnprocessableEntity || !json.Valid([]byte(said)) {
+			t.Errorf("a body that is wrong, and nested too deeply: %d %.200s", status, said)
+		}
 	}
 	told := func(path string, beside ...string) {
 		t.Helper()

@@ -184,6 +184,7 @@ func (c *Context) Resolve(ctx huma.Context) []error {
 	var states, baggage []string
 	ctx.EachHeader(func(name, value string) {
 		switch {
+		case strings.Trim(value, " \t") == "": // whoever lists nothing
 		case strings.EqualFold(name, events.HeaderTracestate):
 			states = append(states, value)
 		case strings.EqualFold(name, events.HeaderBaggage):

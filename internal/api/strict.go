@@ -10,7 +10,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
+	jsonv2 "github.com/go-json-experiment/json"
 
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/yamlfile"
 )
 
@@ -103,6 +106,17 @@ func rename(value any, by *strings.Replacer) {
 	}
 }
 
+// echoed is what is told of a value that is wrong: nothing of one that is nested so deeply that no answer can have it.
+func echoed(value any) any {
+	switch value.(type) {
+	case map[string]any, []any:
+		if text, err := jsonv2.Marshal(value); err != nil || events.Depth(text) > codec.Deepest {
+			return nil
+		}
+	}
+	return value
+}
+
 // mostErrors is how many of the things that are wrong with a request are told: there may be as many as a body has bytes.
 const mostErrors = 32
 
@@ -132,7 +146,7 @@ func (s *Server) explained(op *huma.Operation, all []*huma.ErrorDetail) []*huma.
 		}
 		if e := all[n]; e != nil {
 			rename(e.Value, whole)
-			all[n] = &huma.ErrorDetail{Location: whole.Replace(e.Location), Message: e.Message, Value: e.Value}
+			all[n] = &huma.ErrorDetail{Location: whole.Replace(e.Location), Message: e.Message, Value: echoed(e.Value)}
 		}
 	}
 	return all
