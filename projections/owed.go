@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -23,9 +22,7 @@ type Owed struct {
 	ID, Order   string
 	Time        time.Time
 	Traceparent string
-	// Tracestate and Baggage go along with it.
-	Tracestate, Baggage string
-	Value               []byte
+	Value       []byte
 }
 
 // StatusOutput is the largest output, in bytes, that a status message repeats:
@@ -108,15 +105,7 @@ func (o *Order) owes(e *events.Event, offset int64) (Owed, bool) {
 	if m == nil || to == "" {
 		return Owed{}, false
 	}
-	return Owed{to, offset, id, o.ID, e.At, o.Traceparent, o.Tracestate, o.Baggage, m.Append(nil)}, true
-}
-
-// context is what goes along with the message, in lines: a message of before layout 17 has the traceparent alone.
-func (o *Owed) context() string {
-	if o.Tracestate == "" && o.Baggage == "" {
-		return o.Traceparent
-	}
-	return o.Traceparent + "\n" + o.Tracestate + "\n" + o.Baggage
+	return Owed{to, offset, id, o.ID, e.At, o.Traceparent, m.Append(nil)}, true
 }
 
 // Owe takes over what a transaction that the caller itself committed owes to callers.
@@ -150,7 +139,7 @@ func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
 		w.text(o.ID)
 		w.text(o.Order)
 		w.time(o.Time)
-		w.text(o.context())
+		w.text(o.Traceparent)
 		w.b = append(w.b, o.Value...)
 		if err := b.Set(owedKey(p.id, o.Topic, o.Offset), w.b, nil); err != nil {
 			return err
@@ -236,9 +225,7 @@ func (p *Partition) OwedFor(order, topic string, from int64) ([]Owed, error) {
 
 func decodeOwed(topic string, offset int64, value []byte) (Owed, error) {
 	r := reader{b: value}
-	o := Owed{Topic: topic, Offset: offset, ID: r.text(), Order: r.text(), Time: r.time()}
-	o.Traceparent, o.Tracestate, _ = strings.Cut(r.text(), "\n")
-	o.Tracestate, o.Baggage, _ = strings.Cut(o.Tracestate, "\n")
+	o := Owed{Topic: topic, Offset: offset, ID: r.text(), Order: r.text(), Time: r.time(), Traceparent: r.text()}
 	if o.Value = r.b; r.err != nil {
 		return Owed{}, fmt.Errorf("what topic %s is owed: %w", topic, r.err)
 	}

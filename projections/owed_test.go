@@ -106,7 +106,7 @@ func TestWhatCallersAreOwed(t *testing.T) {
 	must(t, o3.Apply(&e3))
 	must(t, committed.Commit(seal, last[1].offset+1, []Update{{o5, []int64{last[0].offset}}, {o3, []int64{last[1].offset}}}))
 	_, id, m := o5.Status(&e5)
-	committed.Owe(Owed{"shop.b", last[0].offset, id, "o-5", e5.At, "", "", "", m.Append(nil)})
+	committed.Owe(Owed{"shop.b", last[0].offset, id, "o-5", e5.At, "", m.Append(nil)})
 	must(t, committed.Flush())
 	same(0, 1)
 
@@ -126,27 +126,4 @@ func TestWhatCallersAreOwed(t *testing.T) {
 	same(0, 2)
 	must(t, p.Reset())
 	wants(owed("shop.a", 0, end, 9))
-}
-
-// What a submission has passed on goes along with what its caller is owed, and the order keeps it.
-func TestWhatIsOwedHasWhatWasPassedOn(t *testing.T) {
-	for _, c := range [][3]string{{}, {"00-trace"}, {"00-trace", "a=1"}, {"", "", "b=2"}, {"00-trace", "", "b=2"}, {"00-trace", "a=1", "b=2"}} {
-		j := newJournal()
-		j.claim("i-1", 1, events.JournalFormat)
-		e := accepted("o-1", "flow")
-		e.ReplyTo, e.Traceparent, e.Tracestate, e.Baggage = "shop.a", c[0], c[1], c[2]
-		j.add(e)
-		_, p := folded(t, j)
-		must(t, p.Flush())
-		owed, err := p.Owed("shop.a", 0, 1_000, 9)
-		must(t, err)
-		if len(owed) != 1 || [3]string{owed[0].Traceparent, owed[0].Tracestate, owed[0].Baggage} != c {
-			t.Errorf("%q: %+v", c, owed)
-		}
-		o, err := p.Order("o-1")
-		must(t, err)
-		if o.Tracestate != c[1] || o.Baggage != c[2] {
-			t.Errorf("%q: %+v", c, o)
-		}
-	}
 }

@@ -27,7 +27,7 @@ type Message struct {
 func (m *Message) Owed() projections.Owed {
 	return projections.Owed{
 		Topic: m.Topic, ID: m.Envelope.ID, Order: m.Envelope.Order, Time: m.Envelope.Time,
-		Traceparent: m.Envelope.Traceparent, Tracestate: m.Envelope.Tracestate, Baggage: m.Envelope.Baggage, Value: m.Value,
+		Traceparent: m.Envelope.Traceparent, Value: m.Value,
 	}
 }
 

@@ -29,7 +29,7 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		return of
 	}
 	if to, id, m := o.Status(e); m != nil {
-		envelope := passed(envelope)
+		envelope := envelope // and no more: the sender knows what it passed on, and a topic of its own may be narrow
 		envelope.Type, envelope.ID = events.OrderStatus, id
 		dst = append(dst, Message{Topic: cmp.Or(to, topics.Status), Envelope: envelope, Value: m.Append(make([]byte, 0, 128)), OwnTopic: to != ""})
 	}

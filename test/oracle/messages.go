@@ -32,7 +32,7 @@ type Messages struct {
 	// Traces are the trace contexts that they carry, each one once.
 	Traces []string
 	// Passed are the tracestates and the baggage that they carry, each one once. Words between orders carry none, but
-	// for what begins one.
+	// for what begins one, nor do statuses.
 	Passed []Passed
 	// Gone are the numbers of the events whose requests somebody deleted.
 	Gone []uint64
@@ -65,11 +65,10 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 				err = repeated(r, &m, topics)
 			}
 		case events.OrderStatus:
-			err = collect(r, func(m events.Status) {
+			err = cmp.Or(bare(r), collect(r, func(m events.Status) {
 				of(m.Order).Statuses = append(of(m.Order).Statuses, m)
 				of(m.Order).trace(r)
-				of(m.Order).passed(r)
-			})
+			}))
 		case events.AlertRaised:
 			err = collect(r, func(m events.Alert) {
 				of(m.Order).Alerts = append(of(m.Order).Alerts, m)
@@ -192,7 +191,7 @@ func passedWith(r *kgo.Record) Passed {
 	return Passed{events.Header(r, events.HeaderTracestate), events.Header(r, events.HeaderBaggage)}
 }
 
-// bare says that what one order tells another has no more than a traceparent.
+// bare says that what one order tells another, or its caller, has no more than a traceparent.
 func bare(r *kgo.Record) error {
 	if p := passedWith(r); p != (Passed{}) {
 		return fmt.Errorf("it carries %+v", p)

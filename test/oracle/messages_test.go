@@ -19,7 +19,10 @@ const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 func sent() []*kgo.Record {
 	var all []*kgo.Record
 	send := func(kind events.Type, value []byte, headers ...kgo.RecordHeader) {
-		headers = append(headers, header(events.HeaderType, string(kind)), header(events.HeaderTraceparent, trace), header(events.HeaderTracestate, "a=1"), header(events.HeaderBaggage, "b=2"))
+		headers = append(headers, header(events.HeaderType, string(kind)), header(events.HeaderTraceparent, trace))
+		if kind != events.OrderStatus {
+			headers = append(headers, header(events.HeaderTracestate, "a=1"), header(events.HeaderBaggage, "b=2"))
+		}
 		all = append(all, &kgo.Record{Key: []byte("o"), Value: value, Headers: headers})
 	}
 	request := func(step string, attempt, completeBy int, key string) events.Request {
