@@ -31,8 +31,7 @@ type asked struct {
 func askedBy(r *kgo.Record, req *events.Request, source string) asked {
 	a := asked{
 		Order: req.Order, Step: req.Step, Attempt: req.Attempt, Undo: req.Undo, Token: req.Token, ReplyTo: req.ReplyTo,
-		Source: source, CompleteBy: req.CompleteBy,
-		Traceparent: events.Header(r, events.HeaderTraceparent),
+		Source: source, Traceparent: events.Header(r, events.HeaderTraceparent), CompleteBy: req.CompleteBy,
 	}
 	if !req.ExtendTo.IsZero() {
 		began, err := time.Parse(time.RFC3339, events.Header(r, events.HeaderTime))
