@@ -159,8 +159,7 @@ func TestAddedPartitionsAreFoundBesideOneWithoutALeader(t *testing.T) {
 	must(t, err)
 	want := make(map[lane.TopicPartition]int64)
 	for _, topic := range topics.Inputs() {
-		_, err := b.Admin(t).CreateTopic(t.Context(), 3, 1, nil, topic)
-		must(t, err)
+		b.Create(t, 3, nil, topic)
 		want[lane.TopicPartition{Topic: topic, Partition: 2}] = 0
 	}
 	b.Leaderless(t, 1, topics.Orders)

@@ -77,10 +77,9 @@ func TestNobodyElseWaitsForAnAnswer(t *testing.T) {
 			oracle.Until(t, "ready", i.Ready)
 			must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 			i.waits(t, "o-1", "1")
-			_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, "shop.status")
-			must(t, err)
+			b.Create(t, 1, nil, "shop.status")
 			asked, release := holds(t, b, kind, "shop.status")
-			_, err = i.Submit(t.Context(), "o-2", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, Context{}, nil)
+			_, err := i.Submit(t.Context(), "o-2", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, Context{}, nil)
 			must(t, err)
 			<-asked
 			i.waits(t, "o-3", "3")
@@ -100,8 +99,7 @@ func TestNobodyElseWaitsForAnAnswer(t *testing.T) {
 func TestASlowDescribeConfigs(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
-	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, "shop.status")
-	must(t, err)
+	b.Create(t, 1, nil, "shop.status")
 	d := newDirectory(b.Client(t), &topics, 1, slog.New(slog.DiscardHandler))
 	now := time.Now()
 	d.now = func() time.Time { return now }

@@ -42,10 +42,8 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics := onePartition(t, b)
-		_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("phone"))
-		must(t, err)
-		_, err = b.Admin(t).CreateTopic(t.Context(), 1, 1, map[string]*string{"max.message.bytes": new("50000")}, topics.Requests("pigeon"))
-		must(t, err)
+		b.Create(t, 1, nil, topics.Requests("phone"))
+		b.Create(t, 1, map[string]*string{"max.message.bytes": new("50000")}, topics.Requests("pigeon"))
 		var said lines
 		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, Logger: said.logger()})
 		oracle.Until(t, "ready", i.Ready)
@@ -96,8 +94,7 @@ func TestAnAgentIsAway(t *testing.T) {
 		if o.Steps[0].Attempt != 0 || o.FailureCount != 0 {
 			t.Errorf("an attempt was used up: %+v", o.Steps[0])
 		}
-		_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("phone"))
-		must(t, err)
+		b.Create(t, 1, nil, topics.Requests("phone"))
 		i.reaches(t, "o-1", projections.Processing)
 	})
 }

@@ -77,8 +77,7 @@ func TestHarmfulPartitions(t *testing.T) {
 	} {
 		topics, err := events.NewTopics(kafka.Namespace(t))
 		must(t, err)
-		_, err = b.Admin(t).CreateTopic(t.Context(), 2, 1, nil, c.topic(&topics))
-		must(t, err)
+		b.Create(t, 2, nil, c.topic(&topics))
 		_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 4, 1)
 		if c.harmful && err != nil { // the number that is there is the namespace's
 			_, err = create(t.Context(), b.Admin(t), specs(&topics, 4, nil), 1)

@@ -20,9 +20,7 @@ func TestAFloodIsBounded(t *testing.T) {
 	const brokers = 2
 	b := kafka.Embedded(t, kfake.NumBrokers(brokers))
 	topic := kafka.Namespace(t)
-	if _, err := b.Admin(t).CreateTopic(t.Context(), brokers, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
+	b.Create(t, brokers, nil, topic)
 	var flood [brokers]int
 	start := make(map[int32]kgo.Offset)
 	for p := range int32(brokers) {
@@ -83,9 +81,7 @@ func TestAFloodIsBounded(t *testing.T) {
 func TestWhatIsDroppedIsNotHeld(t *testing.T) {
 	b := kafka.Embedded(t, kfake.NumBrokers(2))
 	topic := kafka.Namespace(t)
-	if _, err := b.Admin(t).CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
+	b.Create(t, 2, nil, topic)
 	for p := range int32(2) {
 		if err := b.Fake.MoveTopicPartition(topic, p, p); err != nil {
 			t.Fatal(err)

@@ -20,8 +20,7 @@ func TestPlacesBesideOneWithoutALeader(t *testing.T) {
 	topics, err := events.NewTopics(kafka.Namespace(t))
 	must(t, err)
 	for _, topic := range topics.Inputs() {
-		_, err := b.Admin(t).CreateTopic(t.Context(), 3, 1, nil, topic)
-		must(t, err)
+		b.Create(t, 3, nil, topic)
 	}
 	began := time.UnixMilli(0)
 	client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -61,8 +60,7 @@ func TestAnotherPartitionsJournalWithoutALeader(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics, err := events.NewTopics(kafka.Namespace(t))
 	must(t, err)
-	_, err = b.Admin(t).CreateTopic(t.Context(), 2, 1, nil, topics.Journal)
-	must(t, err)
+	b.Create(t, 2, nil, topics.Journal)
 	b.Leaderless(t, 1, topics.Journal)
 	k := reached(t, b, &topics)
 	own, other := lane.TopicPartition{Topic: topics.Journal}, lane.TopicPartition{Topic: topics.Journal, Partition: 1}

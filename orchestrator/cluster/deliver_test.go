@@ -75,8 +75,7 @@ func callers(t *testing.T, names ...string) (*kafka.Broker, *broker) {
 	b := kafka.Embedded(t)
 	topics := journal(t, b)
 	for _, name := range names {
-		_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, name)
-		must(t, err)
+		b.Create(t, 1, nil, name)
 	}
 	k := reached(t, b, topics).(*broker)
 	t.Cleanup(k.Close)
@@ -89,8 +88,7 @@ func TestDeliveriesToATopicOfWhichOnePartitionTakesNothing(t *testing.T) {
 	for _, code := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.MessageTooLarge} {
 		t.Run(code.Message, func(t *testing.T) {
 			b, k := callers(t)
-			_, err := b.Admin(t).CreateTopic(t.Context(), 4, 1, nil, "shop")
-			must(t, err)
+			b.Create(t, 4, nil, "shop")
 			b.Fake.ControlKey(int16(kmsg.Produce), func(q kmsg.Request) (kmsg.Response, error, bool) {
 				b.Fake.KeepControl()
 				r, answer := q.(*kmsg.ProduceRequest), refuses(q.(*kmsg.ProduceRequest), code)

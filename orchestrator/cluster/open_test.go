@@ -97,8 +97,7 @@ func TestSlotsAsKafkaKnowsThem(t *testing.T) {
 func TestAPartitionThatMustAnswer(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := journal(t, b)
-	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Status)
-	must(t, err)
+	b.Create(t, 1, nil, topics.Status)
 	k := reached(t, b, topics)
 	silence := errors.New("the answer leaves it out")
 	if _, unseen, err := k.Open(t.Context(), lane.TopicPartition{Topic: topics.Requests("phone")}); err != nil || unseen != nil {

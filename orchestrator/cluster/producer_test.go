@@ -126,8 +126,7 @@ func TestAnOldRecordIsCommitted(t *testing.T) {
 func TestACommitWithoutALeader(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := journal(t, b)
-	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, "shop")
-	must(t, err)
+	b.Create(t, 1, nil, "shop")
 	p := fenced(t, reached(t, b, topics), 0)
 	must(t, p.Commit([]*kgo.Record{record(topics.Journal), record("shop")}))
 
@@ -148,7 +147,7 @@ func TestACommitWithoutALeader(t *testing.T) {
 		}
 		return answer, nil, true
 	})
-	err = p.Commit([]*kgo.Record{record("shop")})
+	err := p.Commit([]*kgo.Record{record("shop")})
 	if late, ok := errors.AsType[*lane.LateError](err); !ok || !slices.Equal(late.Topics, []string{"shop"}) || !errors.Is(err, kerr.LeaderNotAvailable) {
 		t.Errorf("it ended with %v", err)
 	}
@@ -159,8 +158,7 @@ func TestACommitWithoutALeader(t *testing.T) {
 func TestAFencedCommitWaitsForNoTopic(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := journal(t, b)
-	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, "shop")
-	must(t, err)
+	b.Create(t, 1, nil, "shop")
 	k := reached(t, b, topics)
 	p := fenced(t, k, 0)
 	must(t, p.Commit([]*kgo.Record{record(topics.Journal)}))
@@ -173,7 +171,7 @@ func TestAFencedCommitWaitsForNoTopic(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	err = p.Commit([]*kgo.Record{record(topics.Journal), record("shop")})
+	err := p.Commit([]*kgo.Record{record(topics.Journal), record("shop")})
 	close(ended)
 	if _, ok := errors.AsType[*lane.RefusedError](err); !ok || errors.Is(err, lane.ErrLate) {
 		t.Errorf("it ended with %v", err)

@@ -24,8 +24,7 @@ func journal(t *testing.T, b *kafka.Broker) *events.Topics {
 	t.Helper()
 	topics, err := events.NewTopics(kafka.Namespace(t))
 	must(t, err)
-	_, err = b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Journal)
-	must(t, err)
+	b.Create(t, 1, nil, topics.Journal)
 	return &topics
 }
 

@@ -107,15 +107,14 @@ func TestASweepReadsWhatIsLeftOfATopic(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		f, topics := kafka.NewForgetful(t, b), onePartition(t, b)
 		shop := topics.Namespace + "-shop"
-		_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, shop)
-		must(t, err)
+		b.Create(t, 1, nil, shop)
 		client := b.Client(t)
 		for n := range 10 {
 			must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: shop, Value: fmt.Append(nil, n)}).FirstErr())
 		}
 		deleted := make(kadm.Offsets)
 		deleted.AddOffset(shop, 0, 6, -1)
-		_, err = b.Admin(t).DeleteRecords(t.Context(), deleted)
+		_, err := b.Admin(t).DeleteRecords(t.Context(), deleted)
 		must(t, err)
 
 		newContender(t, b, topics, "first").takeOver()
@@ -132,8 +131,7 @@ func TestASweepReadsWhatIsLeftOfATopic(t *testing.T) {
 func TestASilentBrokerKeepsNobodyWaiting(t *testing.T) {
 	b := kafka.Embedded(t, kfake.NumBrokers(2))
 	topics := onePartition(t, b)
-	_, err := b.Admin(t).CreateTopic(t.Context(), 2, 1, nil, "others")
-	must(t, err)
+	b.Create(t, 2, nil, "others")
 	newContender(t, b, topics, "first").takeOver()
 	for _, name := range append(topics.Partitioned(), topics.Status, topics.Alerts, topics.DeadLetters, topics.Workflows) {
 		must(t, b.Fake.MoveTopicPartition(name, 0, 0))

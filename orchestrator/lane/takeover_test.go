@@ -293,8 +293,7 @@ func TestATakeoverRebuildsAStoreThatIsAhead(t *testing.T) {
 func TestATakeoverLooksAtAllDeadlines(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
-	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("payment"))
-	must(t, err)
+	b.Create(t, 1, nil, topics.Requests("payment"))
 	flow, err := workflow.Parse("workflow.yaml", []byte("workflow: order\nsteps: [{name: charge, agent: payment}]"))
 	must(t, err)
 	c := newContender(t, b, topics, "i-1")

@@ -20,12 +20,7 @@ import (
 func TestOrdersEmit(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		create := func(topic string) {
-			if _, err := w.Admin.CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
-				t.Fatal(err)
-			}
-		}
-		create("shop.told")
+		b.Create(t, 2, nil, "shop.told")
 		i := w.Run("i-1", t.TempDir())
 		w.Register(i, `
 workflow: tale
@@ -51,7 +46,7 @@ steps:
 		for k := range n {
 			w.order(i, id(k), fails)
 		}
-		create("shop.late")
+		b.Create(t, 2, nil, "shop.late")
 		for k := range n {
 			o := w.order(i, id(k), in(projections.Processed))
 			if e := o.Step("never").Error; e == nil || e.Code != "event-refused" {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"crypto/rand"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,23 +78,44 @@ func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	return client
 }
 
+// Create creates a topic, and waits until the broker knows of its leaders: the controller says that
+// it is done before, and until then records are refused.
+func (b *Broker) Create(t testing.TB, partitions int32, configs map[string]*string, topic string) {
+	t.Helper()
+	_, err := b.Admin(t).CreateTopic(t.Context(), partitions, 1, configs, topic)
+	mustHave(t, err)
+	b.knows(t, topic, func(known *kmsg.MetadataResponseTopic) bool {
+		return known.ErrorCode == 0 && !slices.ContainsFunc(known.Partitions, func(p kmsg.MetadataResponseTopicPartition) bool {
+			return p.ErrorCode != 0
+		})
+	})
+}
+
 // Delete deletes a topic, and waits until the broker knows of none: the controller says that it
 // is done before, and until then records are still taken.
 func (b *Broker) Delete(t testing.TB, topic string) {
 	t.Helper()
 	_, err := b.Admin(t).DeleteTopic(t.Context(), topic)
 	mustHave(t, err)
+	b.knows(t, topic, func(known *kmsg.MetadataResponseTopic) bool {
+		return known.ErrorCode == kerr.UnknownTopicOrPartition.Code
+	})
+}
+
+// knows waits until what the broker itself knows of a topic is so.
+func (b *Broker) knows(t testing.TB, topic string, so func(*kmsg.MetadataResponseTopic) bool) {
+	t.Helper()
 	ask, client := kmsg.NewPtrMetadataRequest(), b.Client(t)
 	ask.Topics = []kmsg.MetadataRequestTopic{{Topic: &topic}}
 	for {
 		known, err := ask.RequestWith(t.Context(), client)
 		mustHave(t, err)
-		if known.Topics[0].ErrorCode == kerr.UnknownTopicOrPartition.Code {
+		if so(&known.Topics[0]) {
 			return
 		}
 		select {
 		case <-t.Context().Done():
-			t.Fatalf("%s is still known: %v", topic, t.Context().Err())
+			t.Fatalf("of %s is known %+v: %v", topic, known.Topics[0], t.Context().Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -126,9 +126,7 @@ func TestSharedContainerGoesWithItsProcess(t *testing.T) {
 func createTopic(t *testing.T, b *kafka.Broker) string {
 	t.Helper()
 	topic := kafka.Namespace(t)
-	if _, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
+	b.Create(t, 1, nil, topic)
 	return topic
 }
 
