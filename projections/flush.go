@@ -48,6 +48,7 @@ func (p *Partition) Flush() error {
 	clear(p.owed)
 	p.owed = p.owed[:0]
 	clear(p.delivered)
+	clear(p.diverted)
 	clear(p.silent)
 	if share := p.share(); p.bytes > share {
 		for _, e := range p.orders {

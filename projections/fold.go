@@ -106,6 +106,7 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	updates := make([]*Update, 0, len(batch))
 	raised := 0
 	var owed []Owed
+	var refused []*events.Event
 	var told []*events.Event // of agents
 	delivered := make(map[string]int64)
 	for i := range batch {
@@ -144,6 +145,9 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 			return fmt.Errorf("journal partition %d offset %d: %w", p.id, batch[i].offset, err)
 		}
 		u.Offsets = append(u.Offsets, batch[i].offset)
+		if event.Type == events.StatusRefused {
+			refused = append(refused, event)
+		}
 		if max(p.head.format, raised) >= events.CourierFormat {
 			if o, owes := u.Order.owes(event, batch[i].offset); owes {
 				owed = append(owed, o)
@@ -159,6 +163,11 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	}
 	p.Raise(raised)
 	p.Owe(owed...)
+	for _, e := range refused {
+		if err := p.Divert(e.Order, e.ReplyTo); err != nil {
+			return err
+		}
+	}
 	p.Deliver(delivered)
 	for _, e := range told {
 		p.Silence(e)

@@ -111,6 +111,35 @@ func (o *Order) owes(e *events.Event, offset int64) (Owed, bool) {
 // Owe takes over what a transaction that the caller itself committed owes to callers.
 func (p *Partition) Owe(owed ...Owed) { p.owed = append(p.owed, owed...) }
 
+// Anothers says that a message is not for who submitted the order: it answers another
+// submission of the same id, or a signal.
+func (o *Owed) Anothers() bool {
+	m, err := events.Decode[events.Status](o.Value)
+	return err == nil && m.Answers()
+}
+
+// row is where the store has a message that is owed.
+type row struct {
+	topic  string
+	offset int64
+}
+
+// Divert takes over that a transaction gave the namespace's topic what another is owed for an
+// order: that is owed no more, whatever becomes of the order. What is another's stays.
+func (p *Partition) Divert(order, topic string) error {
+	e, err := p.load(order)
+	if e == nil || err != nil {
+		return err
+	}
+	if p.diverted == nil {
+		p.diverted = make(map[row]bool)
+	}
+	for _, offset := range journalOffsets(e.offsets) {
+		p.diverted[row{topic, offset}] = true
+	}
+	return nil
+}
+
 // Deliver takes over up to where topics have what they were owed: nothing that stands
 // before their offsets is owed any more.
 func (p *Partition) Deliver(to map[string]int64) {
@@ -132,7 +161,7 @@ var deliveredSince = events.SpecOf(events.PartitionDelivered).Since
 func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
 	for i := range p.owed {
 		o := &p.owed[i]
-		if o.Offset < p.delivered[o.Topic] {
+		if o.Offset < p.delivered[o.Topic] || p.divertsNow(o) {
 			continue
 		}
 		w.b = w.b[:0]
@@ -143,6 +172,17 @@ func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
 		w.b = append(w.b, o.Value...)
 		if err := b.Set(owedKey(p.id, o.Topic, o.Offset), w.b, nil); err != nil {
 			return err
+		}
+	}
+	for at := range p.diverted {
+		o, err := p.owedAt(at)
+		if err != nil {
+			return err
+		}
+		if o != nil && p.divertsNow(o) {
+			if err := b.Delete(owedKey(p.id, at.topic, at.offset), nil); err != nil {
+				return err
+			}
 		}
 	}
 	for _, topic := range slices.Sorted(maps.Keys(p.delivered)) {
@@ -160,6 +200,11 @@ func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
 		}
 	}
 	return nil
+}
+
+// divertsNow says whether the namespace's topic has a message, which the store does not know.
+func (p *Partition) divertsNow(o *Owed) bool {
+	return p.diverted[row{o.Topic, o.Offset}] && !o.Anothers()
 }
 
 // OwedBytes bounds what is read at a time of what a topic is owed, but for the message with
@@ -190,7 +235,9 @@ func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err
 		if err != nil {
 			return nil, err
 		}
-		owed, size = append(owed, o), size+len(value)
+		if !p.divertsNow(&o) {
+			owed, size = append(owed, o), size+len(value)
+		}
 	}
 	return owed, nil
 }
@@ -207,20 +254,25 @@ func (p *Partition) OwedFor(order, topic string, from int64) ([]Owed, error) {
 		if offset < from {
 			continue
 		}
-		value, err := p.store.get(p.store.db, owedKey(p.id, topic, offset))
+		o, err := p.owedAt(row{topic, offset})
 		if err != nil {
 			return nil, err
 		}
-		if value == nil {
-			continue
+		if o != nil {
+			owed = append(owed, *o)
 		}
-		o, err := decodeOwed(topic, offset, value)
-		if err != nil {
-			return nil, err
-		}
-		owed = append(owed, o)
 	}
 	return owed, nil
+}
+
+// owedAt is what the store has there, nil if that is nothing.
+func (p *Partition) owedAt(at row) (*Owed, error) {
+	value, err := p.store.get(p.store.db, owedKey(p.id, at.topic, at.offset))
+	if value == nil || err != nil {
+		return nil, err
+	}
+	o, err := decodeOwed(at.topic, at.offset, value)
+	return &o, err
 }
 
 func decodeOwed(topic string, offset int64, value []byte) (Owed, error) {

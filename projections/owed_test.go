@@ -3,6 +3,7 @@ package projections
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/waybill-dev/waybill/events"
@@ -126,4 +127,55 @@ func TestWhatCallersAreOwed(t *testing.T) {
 	same(0, 2)
 	must(t, p.Reset())
 	wants(owed("shop.a", 0, end, 9))
+}
+
+// What the namespace's topic has instead is owed no more, flushed or not, whatever became of the order
+// since. Who asked something of its own on that topic is owed that still.
+func TestWhatIsRefusedIsOwedNoMore(t *testing.T) {
+	to := func(topic string, e events.Event) events.Event { e.ReplyTo = topic; return e }
+	owes := newJournal()
+	owes.claim("i-1", 1, 1)
+	owes.add(events.Event{Type: events.PartitionRaised, Format: events.KeepFormat})
+	kept := to("shop.a", accepted("o-1", "flow"))
+	kept.Keep = 1
+	owes.add(kept, to("shop.a", accepted("o-2", "flow")),
+		to("shop.a", events.Event{Type: events.SubmissionConflicted, Order: "o-1", Reason: "another"}))
+	owes.add(events.Event{Type: events.OrderCancelled, Order: "o-1"})
+	refused := len(owes.records)
+	owes.add(to("shop.a", events.Event{Type: events.StatusRefused, Order: "o-1", Reason: "it is gone"}))
+	owes.add(events.Event{Type: events.OrderForgotten, Order: "o-1"})
+	for name, flushed := range map[string][]int{"never": nil, "before": {refused}, "between": {refused, refused + 1}} {
+		t.Run(name, func(t *testing.T) {
+			s, p := folded(t, newJournal())
+			for n := range owes.records {
+				if slices.Contains(flushed, n) {
+					must(t, p.Flush())
+				}
+				must(t, fold(p, owes.records[n:n+1]))
+			}
+			wants := func(when string) {
+				t.Helper()
+				owed, err := p.Owed("shop.a", 0, 1_000, 9)
+				must(t, err)
+				var ids []string
+				for _, o := range owed {
+					ids = append(ids, o.ID)
+				}
+				if fmt.Sprint(ids) != "[o-2/1/status o-1/2/status]" {
+					t.Errorf("%s: owed is %q", when, ids)
+				}
+			}
+			if name == "before" {
+				wants("what was flushed")
+			}
+			must(t, p.Flush())
+			wants("flushed")
+			other := partition(t, s, 1)
+			must(t, fold(other, owes.records))
+			must(t, other.Flush())
+			if fmt.Sprint(dump(t, s, 0)) == "" || len(dump(t, s, 0)) != len(dump(t, s, 1)) {
+				t.Errorf("the stores differ: %q, %q", dump(t, s, 0), dump(t, s, 1))
+			}
+		})
+	}
 }

@@ -28,9 +28,10 @@ type Partition struct {
 	// unsealed are the events of a transaction whose seal has not come yet.
 	unsealed []unsealed
 
-	// owed, and up to where topics have it, since the last flush.
+	// owed, up to where topics have it, and what the namespace's has instead, since the last flush.
 	owed      []Owed
 	delivered map[string]int64
+	diverted  map[row]bool
 
 	// silent says of agents since when they are, zero if they are not, as far as that changed
 	// since the last flush.

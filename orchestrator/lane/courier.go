@@ -38,8 +38,9 @@ type courier struct {
 	confirmed   int64
 	unconfirmed []unconfirmed
 	confirming  bool
-	// Of what is before diverted some may be on the namespace's topic already.
-	diverted int64
+	// Of what was owed before inherited the namespace's topic may have some: releases that
+	// knew no layout 17 left that in the store.
+	inherited int64
 	// delivered is what the journal is to be told, since the timer said so.
 	delivered map[string]int64
 	since     time.Time
@@ -245,7 +246,7 @@ func (l *Lane) isConfirmed(h Happened) error {
 // owing finds what is owed from before the takeover.
 func (l *Lane) owing() error {
 	head := l.state.Head().Offset
-	l.courier = courier{targets: make(map[destination]*target), past: make(map[string]*target), confirmed: head, diverted: head}
+	l.courier = courier{targets: make(map[destination]*target), past: make(map[string]*target), confirmed: head, inherited: head}
 	for _, emits := range []bool{false, true} {
 		next := l.state.Owing
 		if emits {
@@ -300,9 +301,14 @@ func (c *courier) looks(t *target) {
 }
 
 // owe keeps what a batch owes that was committed.
-func (l *Lane) owe(b *Batch) {
+func (l *Lane) owe(b *Batch) error {
+	for order, topic := range b.diverted {
+		if err := l.state.Divert(order, topic); err != nil {
+			return err
+		}
+	}
 	if len(b.owed)+len(b.emits) == 0 {
-		return
+		return nil
 	}
 	u := unconfirmed{last: b.last.Offset}
 	for i := range b.owed {
@@ -321,6 +327,7 @@ func (l *Lane) owe(b *Batch) {
 	}
 	l.courier.unflushed = true
 	l.courier.unconfirmed = append(l.courier.unconfirmed, u)
+	return nil
 }
 
 // flush writes what was folded to the store, where the courier finds it.
@@ -433,6 +440,27 @@ func (l *Lane) owed(topic string, t *target) ([]projections.Owed, error) {
 		t.next = owed[len(owed)-1].Offset + 1
 		c.settled(topic, t.next, l.time.Timer())
 	}
+}
+
+// undiverted leaves out what the namespace's topic has instead, as far as that is not gone from
+// the store: the transaction is not committed yet, or another release folded it.
+func (l *Lane) undiverted(topic string, owed []projections.Owed) ([]projections.Owed, error) {
+	left := owed[:0]
+	for i := range owed {
+		o := &owed[i]
+		diverted := l.current.diverted[o.Order] == topic || l.inflight != nil && l.inflight.diverted[o.Order] == topic
+		if !diverted && o.Offset < l.courier.inherited {
+			order, err := l.order(o.Order)
+			if err != nil {
+				return nil, err
+			}
+			diverted = order != nil && !order.Forgotten && order.ReplyTo != topic
+		}
+		if !diverted || o.Anothers() {
+			left = append(left, owed[i])
+		}
+	}
+	return left, nil
 }
 
 // delivery makes records of what is owed. None is of an order of which one before it
@@ -574,11 +602,11 @@ func (l *Lane) refuse(topic string, t *target, o *projections.Owed, why string) 
 			return err
 		}
 		for i := range rest {
-			if !anothers(&rest[i]) {
+			if !rest[i].Anothers() {
 				l.current.add(l.status(l.topics.Status, &rest[i]))
 			}
 		}
-		c.diverted = l.state.Head().Offset
+		l.current.diverted[o.Order] = topic
 	}
 	t.next = o.Offset + 1
 	c.settled(topic, t.next, l.time.Timer())
@@ -586,32 +614,6 @@ func (l *Lane) refuse(topic string, t *target, o *projections.Owed, why string) 
 		t.doubt, t.refused = UndeliverableError{}, time.Time{}
 	}
 	return nil
-}
-
-// undiverted leaves out what the namespace's topic has, since it had something before
-// that of the same order.
-func (l *Lane) undiverted(topic string, owed []projections.Owed) ([]projections.Owed, error) {
-	left := owed[:0]
-	for i := range owed {
-		if o := &owed[i]; o.Offset < l.courier.diverted {
-			order, err := l.order(o.Order)
-			if err != nil {
-				return nil, err
-			}
-			if order != nil && !order.Forgotten && order.ReplyTo != topic && !anothers(o) {
-				continue
-			}
-		}
-		left = append(left, owed[i])
-	}
-	return left, nil
-}
-
-// anothers says that a message is not for who submitted the order: it answers another
-// submission of the same id, or a signal.
-func anothers(o *projections.Owed) bool {
-	m, err := events.Decode[events.Status](o.Value)
-	return err == nil && m.Answers()
 }
 
 // settled notes for the journal up to where a topic has what it was owed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -344,16 +345,26 @@ func TestWhatIsRefusedKeepsItsOrder(t *testing.T) {
 		}
 		return ids
 	}
+	var old owed // of the order's, as a release before has left it in the store
 	for _, test := range []struct {
 		name string
 		next func(*round) // before the topic is there
 	}{
 		{"the same owner", func(*round) {}},
 		{"the next owner", func(r *round) { must(t, r.flush()); must(t, r.owing()) }},
+		{"an owner after an upgrade", func(r *round) {
+			must(t, r.flush())
+			left := old.Owed
+			left.Offset = r.state.Head().Offset - 1
+			r.state.Owe(left)
+			must(t, r.flush())
+			must(t, r.owing())
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newRound(t)
 			orders := r.decides("shop.gone", 1)
+			old = r.current.owed[0]
 			r.commits()
 			r.confirmed()
 			r.ends("shop.gone", 0, gone)
@@ -389,8 +400,78 @@ func TestWhatIsRefusedKeepsItsOrder(t *testing.T) {
 			if got := ids(r.committed, r.topics.Status); fmt.Sprint(delivered) != "[o-002/1/status o-001/6/status]" || len(got) > 0 {
 				t.Errorf("it delivers %q, and gives away %q", delivered, got)
 			}
-			if r.courier.diverted = 0; r.courier.busy() {
+			if r.courier.busy() {
 				t.Errorf("something is left: %+v", r.courier)
+			}
+		})
+	}
+}
+
+// P1: what the namespace's topic has instead of its own is told nowhere again, whenever the order is forgotten.
+func TestWhatIsRefusedOfAForgottenOrder(t *testing.T) {
+	gone := &UndeliverableError{Reason: "topic shop.gone does not exist"}
+	forgets := func(r *round) {
+		o, err := r.order("o-001")
+		must(r.T, err)
+		r.pass(time.Minute)
+		r.take(decide.Supervise(r.env(), o, ""))
+		if o, err = r.order("o-001"); err != nil || !o.Forgotten {
+			r.Fatalf("it is %s, and not forgotten: %v", o.State, err)
+		}
+	}
+	commits := func(r *round) { r.commits() }
+	flushes := func(r *round) { must(r.T, r.flush()) }
+	for name, then := range map[string][]func(*round){
+		"at once": {forgets},
+		"while that is committed": {func(r *round) {
+			r.committing()
+			forgets(r)
+			r.again()
+			must(r.T, r.deliver(r))
+			must(r.T, r.conclude(nil))
+		}},
+		"behind it":                     {commits, forgets, commits},
+		"when the store knows":          {commits, flushes, forgets, commits, flushes},
+		"before there is another owner": {commits, forgets, commits, flushes, func(r *round) { must(r.T, r.owing()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRound(t)
+			r.format = events.KeepFormat
+			r.world.(*still).flows.Add(parseFlow(t, "workflow: nap\nkeep: 1s\nsteps: [{name: sleeps, sleep: 1h}]"))
+			told := make(map[string]int)
+			r.take(decide.Submit(r.env(), nil, &decide.Input{Record: new(decide.Record), Order: "o-001", Submission: events.Submission{Workflow: "nap", ReplyTo: "shop.gone"}}))
+			r.commits()
+			o, err := r.order("o-001")
+			must(t, err)
+			r.take(decide.Operate(r.env(), o, &decide.Input{Command: &events.Command{Command: events.CommandCancel, ID: "c-1"}}))
+			r.commits()
+			r.confirmed()
+			r.ends("shop.gone", 0, gone)
+			r.tries(refusalProof + time.Second)
+			r.ends("shop.gone", 0, gone)
+			tell := func() {
+				for _, m := range r.committed {
+					if m.Topic == r.topics.Status {
+						told[headerText(m, "ce_id")]++
+					}
+				}
+				r.committed = nil
+			}
+			for _, does := range then {
+				does(r)
+				tell()
+			}
+			for range 3 {
+				r.tries(time.Second)
+				r.commits()
+				tell()
+			}
+			if want := map[string]int{"o-001/1/status": 1, "o-001/3/status": 1, "o-001/4/status": 1}; !maps.Equal(told, want) || len(r.deliveries) > 0 {
+				t.Errorf("the namespace's topic has %v, and %d deliveries are under way", told, len(r.deliveries))
+			}
+			must(t, r.flush())
+			if topic, err := r.state.Owing(""); topic != "" || err != nil {
+				t.Errorf("%q is owed something, %v", topic, err)
 			}
 		})
 	}

@@ -233,10 +233,12 @@ type Batch struct {
 	moved, waits bool
 	// raised is the format to which the batch raises the partition, 0 if it does not.
 	raised int
-	// owed is what callers' own topics are owed by it, and delivered up to where they
-	// have what they were owed before.
+	// owed is what callers' own topics are owed by it, delivered up to where they have what
+	// they were owed before, and diverted the orders of which the namespace's topic is given
+	// that, each with its caller's topic.
 	owed      []owed
 	delivered map[string]int64
+	diverted  map[string]string
 	// emits are the topics of users' that steps begin to give events of theirs.
 	emits map[string]bool
 	// told is what it says of agents: which fell silent, and which are silent no more.
@@ -262,7 +264,7 @@ type change struct {
 }
 
 func newBatch() *Batch {
-	return &Batch{orders: make(map[string]*change), emits: make(map[string]bool)}
+	return &Batch{orders: make(map[string]*change), emits: make(map[string]bool), diverted: make(map[string]string)}
 }
 
 func (b *Batch) empty() bool { return len(b.records) == 0 && !b.moved }
@@ -431,7 +433,9 @@ func (l *Lane) conclude(err error) error {
 		return err
 	}
 	l.state.Raise(b.raised)
-	l.owe(b)
+	if err := l.owe(b); err != nil {
+		return err
+	}
 	l.state.Deliver(b.delivered)
 	for _, e := range b.told {
 		l.state.Silence(e)

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"testing"
 
@@ -114,10 +115,20 @@ func (n *namespace) untilDelivered(to func(topic string) bool) {
 		partition int32
 		topic     string
 	}
+	type message struct {
+		order    string
+		conflict bool // it is for another than the order's caller
+	}
 	oracle.Until(n, "the callers' topics have what they are owed", func() error {
 		format := make(map[int32]int)
 		replyTo := make(map[string]string)
-		owed := make(map[target]int64) // behind the last
+		owed := make(map[target]map[message]int64) // behind the last
+		owes := func(to target, m message, behind int64) {
+			if owed[to] == nil {
+				owed[to] = make(map[message]int64)
+			}
+			owed[to][m] = behind
+		}
 		for r := range n.records(n.topics.Journal) {
 			e, err := events.Decode[events.Event](r.Value)
 			if err != nil {
@@ -128,29 +139,30 @@ func (n *namespace) untilDelivered(to func(topic string) bool) {
 				format[r.Partition] = max(format[r.Partition], e.Format)
 			case events.PartitionDelivered:
 				for topic, next := range e.Delivered {
-					if at := (target{r.Partition, topic}); owed[at] <= next {
-						delete(owed, at)
-					}
+					maps.DeleteFunc(owed[target{r.Partition, topic}], func(_ message, behind int64) bool { return behind <= next })
 				}
 			case events.StatusRefused:
 				delete(replyTo, e.Order)
+				delete(owed[target{r.Partition, e.ReplyTo}], message{order: e.Order})
 			case events.OrderAccepted, events.OrderRejected:
 				replyTo[e.Order] = e.ReplyTo
 			}
 			switch e.Type {
 			case events.SubmissionConflicted:
 				if e.ReplyTo != "" && to(e.ReplyTo) {
-					owed[target{r.Partition, e.ReplyTo}] = r.Offset + 1
+					owes(target{r.Partition, e.ReplyTo}, message{e.Order, true}, r.Offset+1)
 				}
 			case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
 				events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated:
 				if own := replyTo[e.Order]; own != "" && to(own) && format[r.Partition] >= events.CourierFormat {
-					owed[target{r.Partition, own}] = r.Offset + 1
+					owes(target{r.Partition, own}, message{order: e.Order}, r.Offset+1)
 				}
 			}
 		}
-		for at, behind := range owed {
-			return fmt.Errorf("partition %d owes topic %s what is before offset %d", at.partition, at.topic, behind)
+		for at, messages := range owed {
+			for m, behind := range messages {
+				return fmt.Errorf("partition %d owes topic %s what is before offset %d, of order %q", at.partition, at.topic, behind, m.order)
+			}
 		}
 		return nil
 	})
