@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/address"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -121,7 +122,7 @@ func (g *group) members(ctx context.Context) ([]Member, error) {
 		if consumer, ok := m.Join.AsConsumer(); ok {
 			t := heard(consumer.UserData)
 			all[i].Instance, all[i].Dialect = cmp.Or(t.Instance, m.MemberID), t.Dialect
-			if ValidAddress(t.URL) && g.keys().Vouches(g.topics.Namespace, t.Instance, t.URL, t.URLProof) {
+			if _, err := address.Advertised(t.URL); err == nil && g.keys().Vouches(g.topics.Namespace, t.Instance, t.URL, t.URLProof) {
 				all[i].URL = t.URL
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/events/spans"
+	"github.com/waybill-dev/waybill/orchestrator/address"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
@@ -81,7 +82,7 @@ type Config struct {
 	// Keys returns the keys of the namespace as they are now; nil if there are none. The
 	// program makes them of a file.
 	Keys func() *proof.Keys
-	// AdvertiseURL is where others ask this instance, see [ValidAddress]; the group tells them. Empty tells them nothing.
+	// AdvertiseURL is where others ask this instance, see [address.Advertised]; the group tells them. Empty tells them nothing.
 	AdvertiseURL string
 	// Sampled says of which traces of orders there are spans; nil says of none, and that there is no tracing: then
 	// whoever submitted an order is the parent of what its agents do. The program makes the spans.
@@ -200,8 +201,10 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	if cfg.AdvertiseURL != "" && !ValidAddress(cfg.AdvertiseURL) {
-		return nil, fmt.Errorf("the advertised address %q is none that others may be told", cfg.AdvertiseURL)
+	if cfg.AdvertiseURL != "" {
+		if _, err := address.Advertised(cfg.AdvertiseURL); err != nil {
+			return nil, fmt.Errorf("the advertised address is none that others may be told: %w", err)
+		}
 	}
 	i := &Instance{cfg: cfg, began: now(), log: cfg.Logger, readers: newReaders(), silences: newSilences(), letterReaders: make(chan struct{}, maxLetterReaders), letterBounds: ownLetterBounds, letterSilence: silencePatience}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))

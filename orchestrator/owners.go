@@ -4,26 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/waybill-dev/waybill/orchestrator/address"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 )
-
-// maxAddress is how long an advertised address may be, in bytes: the group keeps those of all members in one record.
-const maxAddress = 255
-
-// ValidAddress says whether a text is one that an instance may advertise: an absolute address of http or https with a host,
-// and without a user, a query, a fragment, a / at its end, or anything that has to be escaped.
-func ValidAddress(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && len(text) <= maxAddress && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
-		u.User == nil && u.RawQuery == "" && !u.ForceQuery && !strings.Contains(text, "#") && u.RawPath == "" &&
-		!strings.HasSuffix(text, "/") && !strings.ContainsAny(text, "%\\\"'<>`{}|^") &&
-		!strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) && u.String() == text
-}
 
 // ElsewhereError says that an order is in a partition that this instance neither owns nor follows. It is an [ErrElsewhere].
 type ElsewhereError struct {
@@ -90,7 +76,7 @@ func (o *owners) note(all []Member) {
 	for n := range all {
 		switch m := &all[n]; {
 		case m.URL == "" || m.URL == o.own && m.Instance == o.name:
-		case m.URL == o.own:
+		case address.Same(m.URL, o.own):
 			shares[m.Instance] = true
 			for _, p := range m.given {
 				shared[p] = true

@@ -17,20 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
-func TestValidAddress(t *testing.T) {
-	for address, want := range map[string]bool{
-		"http://waybill-1:8080": true, "https://waybill.example": true, "https://waybill.example/tools/waybill": true, "http://10.0.0.7:8080": true, "http://[fd00::7]:8080": true,
-		"": false, "waybill-1:8080": false, "//waybill-1:8080": false, "/orders": false, "http://": false, "http://:8080": false, "https:waybill.example": false,
-		"ftp://waybill-1": false, "javascript:alert(1)": false, "javascript://x/%0aalert(1)": false, "HTTP://waybill-1": false, "file:///etc/passwd": false,
-		"http://user:secret@waybill-1": false, "http://user@waybill-1": false, "http://@waybill-1": false,
-		"http://waybill-1/?a=b": false, "http://waybill-1?": false, "http://waybill-1#x": false, "http://waybill-1#": false, "http://waybill-1/": false,
-		"http://waybill-1/a b": false, "http://waybill-1/%2e%2e": false, "http://waybill-1\r\nX: y": false, "http://waybill-1/>": false, `http://waybill-1\@evil`: false, "http://wäybill": false,
-		"http://" + strings.Repeat("w", maxAddress): false,
-	} {
-		if got := ValidAddress(address); got != want {
-			t.Errorf("%q may be advertised: %t", address, got)
-		}
-	}
+func TestAnAddressThatNobodyBelieves(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := New(over, Config{ID: "i", AdvertiseURL: "http://me:secret@waybill-1"}); err == nil || !strings.Contains(err.Error(), "advertised") {
@@ -167,7 +154,7 @@ func TestWhoOwnsIsKnownOnceItIsDealt(t *testing.T) {
 		if log.Len() > 0 {
 			t.Errorf("nobody shares the address, and the log has %s", &log)
 		}
-		sharing := []Member{{Instance: "me", URL: "http://me", given: []int32{0}}, {Instance: "other", URL: "http://me", given: []int32{1}}, {Instance: "third", URL: "http://c", given: []int32{2}}}
+		sharing := []Member{{Instance: "me", URL: "http://me", given: []int32{0}}, {Instance: "other", URL: "http://ME:80", given: []int32{1}}, {Instance: "third", URL: "http://c", given: []int32{2}}}
 		i := &Instance{owners: o}
 		for _, c := range []struct {
 			all  []Member

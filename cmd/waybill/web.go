@@ -24,7 +24,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/internal/identity"
-	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/address"
 )
 
 // web is the HTTP server of a process.
@@ -80,7 +80,7 @@ func (f *httpFlags) names(listener net.Addr) []string {
 		return nil
 	}
 	names := append([]string{"localhost", "127.0.0.1", "[::1]"}, f.hosts...)
-	if u, err := url.Parse(f.advertise); err == nil && u.Host != "" {
+	if u, err := address.Advertised(f.advertise); err == nil {
 		names = append(names, u.Host)
 	}
 	if own := bound.Unmap().String(); local && own != "127.0.0.1" && own != "::1" {
@@ -109,17 +109,24 @@ func (f *httpFlags) check(listener net.Addr) error {
 		return fmt.Errorf("--http-base %q: use a path such as /waybill or /tools/waybill, of a-z A-Z 0-9 . _ -, without a / at its end, and none that begins with /api", f.base)
 	}
 	if f.external != "" {
-		u, err := url.Parse(f.external)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != f.base {
-			return fmt.Errorf("--http-url %q: use an address such as https://waybill.example%s, with the path that --http-base says and without a / at its end", f.external, f.base)
+		if err := f.below(address.Parse(f.external, 0)); err != nil {
+			return fmt.Errorf("--http-url: use an address such as https://waybill.example%s, with the path that --http-base says and without a / at its end: %w", f.base, err)
 		}
 	}
 	if f.advertise != "" {
-		if u, err := url.Parse(f.advertise); err != nil || !orchestrator.ValidAddress(f.advertise) || u.Path != f.base {
-			return errors.New("--advertise-url: use an address such as http://waybill-1:8080" + f.base + ", of http or https, with the path that --http-base says, and without a user, a query, a fragment or a / at its end")
+		if err := f.below(address.Advertised(f.advertise)); err != nil {
+			return fmt.Errorf("--advertise-url: use an address such as http://waybill-1:8080%s, of http or https, with the path that --http-base says, and without a user, a query, a fragment or a / at its end: %w", f.base, err)
 		}
 	}
 	return f.tls.check()
+}
+
+// below says what is wrong with an address that was read: its path is the base.
+func (f *httpFlags) below(u *url.URL, err error) error {
+	if err == nil && u.Path != f.base {
+		return errors.New("it has another path")
+	}
+	return err
 }
 
 // baseForm is that of a path that needs no escaping, or of none. It is none of the server's own.

@@ -138,6 +138,24 @@ func TestAddressesOfInstances(t *testing.T) {
 			t.Errorf("it is printed: %s", got.errs)
 		}
 	}
+	for address, want := range map[string]string{ // of each flag that has an address: what is wrong, and not the address
+		"--advertise-url http://me:secret@waybill-1/waybill": "it has a user", "--advertise-url http://waybill-1/secret": "it has another path", "--advertise-url http://waybill-1:70000/waybill": "from 1 to 65535",
+		"--http-url https://me:secret@waybill/waybill": "it has a user", "--http-url https://waybill/waybill/": "it has another path", "--http-url https://waybill:0/waybill": "from 1 to 65535",
+		"--codec https://me:secret@codec": "it has a user", "--codec https://codec/a#secret": "it has a #", "--codec https://codec:/a?secret": "from 1 to 65535", "--codec http://codec/a?secret": "would pass in clear",
+	} {
+		flag, at, _ := strings.Cut(address, " ")
+		got := waybill(t, "", append(serve[:len(serve)-1:len(serve)-1], flag, at)...)
+		got.want(t, 2, "", flag)
+		if !strings.Contains(got.errs, want) || strings.Contains(got.errs, "secret") {
+			t.Errorf("%s: %s", address, got.errs)
+		}
+	}
+	for at, want := range map[string]string{"http://127.0.0.1:70000": "from 1 to 65535", "me:secret@127.0.0.1:0": "from 1 to 65535", "http://127.0.0.1:1/?a": "it has a query", "http://127.0.0.1:1#a": "it has a #", "ftp://me:secret@a": "http://"} {
+		got := waybill(t, "", "order", "get", "o", "--server", at)
+		if !strings.Contains(got.errs, "give an address such as http://127.0.0.1:8080") || !strings.Contains(got.errs, want) || strings.Contains(got.errs, "secret") || got.code == 0 {
+			t.Errorf("%s: %d %s", at, got.code, got.errs)
+		}
+	}
 	waybill(t, "", "order", "get", "o", "--server", "http://127.0.0.1:1", "--owner-hosts", "a,[").want(t, 2, "", `--owner-hosts "["`)
 }
 

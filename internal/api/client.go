@@ -26,7 +26,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/address"
 )
 
 // Client talks to a running instance. What the server refuses is a [*Problem].
@@ -71,10 +71,10 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 	if !strings.Contains(server, "://") {
 		server = "http://" + server
 	}
-	u, err := url.Parse(server)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	u, err := address.Parse(server, address.User)
+	if err != nil {
 		server = server[strings.LastIndex(server, "@")+1:] // what stands before it may be a password
-		return nil, fmt.Errorf("%q: give an address such as http://127.0.0.1:8080", server)
+		return nil, fmt.Errorf("%q: give an address such as http://127.0.0.1:8080: %w", server, err)
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute,
@@ -756,11 +756,8 @@ func (c *Client) send(request *http.Request) (*http.Response, error) {
 // follows returns the address of an owner that is asked in the server's place, with what says who asks, nil if it is not,
 // and why. Who may write to the group of the instances may have said any: nothing goes there in clear that does not to the server, and
 // what says who asks to its host alone, and to those of [WithOwners].
-func (c *Client) follows(address string) (owner *url.URL, why string) {
-	if !orchestrator.ValidAddress(address) {
-		return nil, "it is no address that is followed"
-	}
-	owner, err := url.Parse(address)
+func (c *Client) follows(to string) (owner *url.URL, why string) {
+	owner, err := address.Advertised(to)
 	if err != nil {
 		return nil, "it is no address that is followed"
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator/address"
 )
 
 const (
@@ -50,10 +51,10 @@ type Codec struct {
 }
 
 // New returns the codec at an address. Tokens are sent there, so that it must be of TLS, or of this machine.
-func New(address string) (*Codec, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
-		return nil, errors.New("use an address such as https://codec.example/decode, without a user and without a #") // it may have a secret, and is not repeated
+func New(at string) (*Codec, error) {
+	u, err := address.Parse(at, address.Query)
+	if err != nil {
+		return nil, fmt.Errorf("use an address such as https://codec.example/decode, without a user and without a #: %w", err)
 	}
 	if u.Scheme == "http" && !identity.Loopback(u.Hostname()) {
 		return nil, errors.New("tokens and what is decoded would pass in clear: use an address with https, or one of this machine")

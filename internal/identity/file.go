@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/waybill-dev/waybill/orchestrator/address"
 	"github.com/waybill-dev/waybill/yamlfile"
 )
 
@@ -212,8 +212,7 @@ func (r *reader) file(w *written) *file {
 		f.certificates = append(f.certificates, certificate{e.Subject.value, e.SAN.value, r.grant(at, e.Roles, e.Workflows)})
 	}
 	if o := w.OIDC; o != nil {
-		u, err := url.Parse(o.Issuer.value)
-		if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !Loopback(u.Hostname())) {
+		if u, err := address.Parse(o.Issuer.value, 0); err != nil || u.Scheme != "https" && !Loopback(u.Hostname()) {
 			r.add(o.Issuer.at, "issuer is the address of an OpenID Connect issuer, such as https://id.example; http is taken for this machine only")
 		}
 		if o.Audience.value == "" {

@@ -24,6 +24,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator/address"
 	"github.com/waybill-dev/waybill/yamlfile"
 )
 
@@ -154,9 +155,9 @@ func (r *reader) url(n ast.Node) *url.URL {
 	if !ok {
 		return nil
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.Fragment != "" || u.User != nil {
-		r.Add(at, "url is no address that can be sent to; write one such as https://pager.example/hooks/7, with names and passwords among the headers")
+	u, err := address.Parse(text, address.Query)
+	if err != nil {
+		r.Add(at, "url is no address that can be sent to: %v; write one such as https://pager.example/hooks/7, with names and passwords among the headers", err)
 		return nil
 	}
 	return u

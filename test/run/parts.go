@@ -20,7 +20,7 @@ var seeds = []string{"RAPID_SEED", "WAYBILL_SEED", "WAYBILL_FUZZED_SEED"}
 // Packages without concurrency, or whose concurrency is that of other programs:
 // the race detector would find nothing there and takes ten times as long.
 var sequential = []string{
-	"compensation", "events", "orchestrator/decide", "orchestrator/window", "orchestrator/workflow", "projections",
+	"compensation", "events", "orchestrator/address", "orchestrator/decide", "orchestrator/window", "orchestrator/workflow", "projections",
 	"internal/bench", "internal/rehearsal", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern",
 	"test/reliability", "test/reliability/page", "test/run", "yamlfile",
 }
