@@ -189,7 +189,10 @@ func (p part) test(ctx context.Context, r *report) error {
 	return err
 }
 
-// String is what a part runs, in short.
+// longFlag is how many characters of a flag are told: lines with two such have some 160.
+const longFlag = 48
+
+// String is what a part runs, in short: … stands for the rest of a flag.
 func (p part) String() string {
 	what := p.packages[0].name()
 	if n := len(p.packages); n > 1 {
@@ -198,5 +201,12 @@ func (p part) String() string {
 	if p.race {
 		what += " -race"
 	}
-	return strings.Join(append([]string{what}, p.flags...), " ")
+	words := []string{what}
+	for _, flag := range p.flags {
+		if all := []rune(flag); len(all) > longFlag {
+			flag = string(all[:longFlag]) + "…"
+		}
+		words = append(words, flag)
+	}
+	return strings.Join(words, " ")
 }

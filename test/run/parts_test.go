@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 )
 
 // Whatever the detector is good for, all packages are run, each once.
@@ -176,5 +177,35 @@ func TestWhatRunsBesideOthers(t *testing.T) {
 				t.Errorf("where %q fails: ended %t, %v", fails, ended, err)
 			}
 		})
+	}
+}
+
+// A line of the report has what tells a part from the others, and no more of what it passes over than is read.
+func TestPartsAreToldInShort(t *testing.T) {
+	all, err := list(t.Context(), []string{"../../..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, race := range []bool{false, true} {
+		said, cut := make(map[string]bool), 0
+		for _, p := range inParts(all, race, 1) {
+			line := fmt.Sprintf(partLine, 1234.5, 12345.6, p.String())
+			if said[line] || utf8.RuneCountInString(line) > 160 {
+				t.Errorf("race=%t: the line is too long, or of two parts: %s", race, line)
+			}
+			said[line] = true
+			if strings.Contains(line, "…") {
+				cut++
+			} else if !strings.HasSuffix(line, strings.Join(p.flags, " ")+"\n") {
+				t.Errorf("something was cut from %q, and not said: %q", line, p.flags)
+			}
+		}
+		if cut == 0 || cut == len(said) {
+			t.Errorf("race=%t: %d of %d lines are cut", race, cut, len(said))
+		}
+	}
+	whole, longer := strings.Repeat("ü", longFlag), strings.Repeat("ü", longFlag+1)
+	if got := (part{packages: []pkg{{path: "p"}}, flags: []string{whole, longer, "-x"}}).String(); got != "p "+whole+" "+whole+"… -x" {
+		t.Errorf("it is told as %s", got)
 	}
 }

@@ -42,6 +42,9 @@ type spent struct {
 	time, processor time.Duration
 }
 
+// partLine is told of a part: two times, in seconds, and what it runs.
+const partLine = "  %7.1fs %7.1fs  %s\n"
+
 // tested is a package whose tests run.
 type tested struct {
 	said    strings.Builder // by no test
@@ -237,7 +240,7 @@ func (r *report) end() {
 	if len(r.parts) > 0 {
 		fmt.Fprint(r.out, "\nRuns of go test, with the processor time of all that they started but containers:\n")
 		for _, p := range r.parts {
-			fmt.Fprintf(r.out, "  %7.1fs %7.1fs  %s\n", p.time.Seconds(), p.processor.Seconds(), p.what)
+			fmt.Fprintf(r.out, partLine, p.time.Seconds(), p.processor.Seconds(), p.what)
 		}
 	}
 	if r.why.Len() > 0 {
