@@ -206,8 +206,9 @@ func (d *deployment) request(name string, service *composeService) testcontainer
 		c.PortBindings, c.ReadonlyRootfs, c.CapDrop, c.SecurityOpt = ports, service.ReadOnly, service.CapDrop, service.SecurityOpt
 		c.Mounts = d.mounts(service.Volumes)
 		c.Tmpfs = make(map[string]string)
-		for _, path := range service.Tmpfs {
-			c.Tmpfs[path] = ""
+		for _, t := range service.Tmpfs {
+			path, options, _ := strings.Cut(t, ":")
+			c.Tmpfs[path] = options
 		}
 	}
 	switch d.awaited(name) {

@@ -89,6 +89,12 @@ func TestTheProfileOfMetrics(t *testing.T) {
 	for _, rules := range config.Rules {
 		readYAML(t, prometheus.below(t, path.Join(path.Dir(at), rules)), new(map[string]any))
 	}
+	// Its image has the directory, which is nobody's: as whom Prometheus runs. What is mounted over it is root's, with the same
+	// mode, if it does not say whose it is.
+	_, stored, _ := strings.Cut(strings.Join(prometheus.Command, " ")+" ", "--storage.tsdb.path=")
+	if stored, _, _ = strings.Cut(stored, " "); !slices.Contains(prometheus.Tmpfs, stored+":uid=65534,gid=65534") {
+		t.Errorf("Prometheus cannot write to %q: it has %q", stored, prometheus.Tmpfs)
+	}
 	var asked []string
 	for _, job := range config.Scrape {
 		for _, static := range job.Static {
