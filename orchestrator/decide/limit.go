@@ -80,8 +80,7 @@ func takeGrant(env *Env, order *projections.Order, in *Input) Decision {
 	case turn == nil && g.Error != nil:
 		return Decision{}
 	case turn == nil:
-		b := events.Bid{Home: g.Home, Bid: events.BidUnwanted, Order: g.Order, Step: g.Step, Wait: g.Wait}
-		return Decision{Messages: []Message{answered(env, in.Record, events.PlaceWanted, g.Home, b.Append(nil))}}
+		return Decision{Messages: []Message{unneeded(env, in.Record, g)}}
 	case turn.Step == "":
 		return takeTurn(env, order, g.Error)
 	}
@@ -115,10 +114,45 @@ func lostAsk(env *Env, r *Record, reason string) (answer []Message) {
 	if err != nil || b.Bid != events.BidAsk {
 		return nil
 	}
-	g := events.Grant{Order: b.Order, Step: b.Step, Wait: b.Wait, Home: b.Home, Error: &events.Error{
-		Code: events.TooManyWaiting, Message: Cut("what it asked for was put aside: "+reason, MaxText), Permanent: true,
-	}}
-	return []Message{answered(env, r, events.PlaceGiven, g.Order, g.Append(nil))}
+	g := events.Grant{Order: b.Order, Step: b.Step, Wait: b.Wait, Home: b.Home}
+	return []Message{none(env, r, g, "what it asked for was put aside: "+reason)}
+}
+
+// lostGrant has the order hear that it has no place, of which an operator gave up the answer: it would wait for ever. A place that
+// was given is given back. An order that does not wait for it stays as it is, also one that was to leave its place to another.
+func (d *decider) lostGrant(r *Record, reason string) (out []Message) {
+	if r.Topic != d.env.Topics.Internal || events.Type(r.header(events.HeaderType)) != events.PlaceGiven {
+		return nil
+	}
+	g, err := events.Decode[events.Grant](r.Value)
+	if err != nil {
+		return nil
+	}
+	turn := d.order.Turn(g.Home, g.Wait)
+	if turn != nil && (turn.Step == "" && d.order.Started || turn.Step != "" && !d.order.WorkOf(turn).Waits()) {
+		return nil
+	}
+	if g.Error == nil {
+		out = append(out, unneeded(d.env, r, &g))
+	}
+	if turn != nil {
+		m := none(d.env, r, g, "what it was told of its place was put aside: "+reason)
+		m.Envelope.ID = r.Source() + "/none/back"
+		out = append(out, m)
+	}
+	return out
+}
+
+// none says in answer to a record that there is no place.
+func none(env *Env, r *Record, g events.Grant, why string) Message {
+	g.Error = &events.Error{Code: events.TooManyWaiting, Message: Cut(why, MaxText), Permanent: true}
+	return answered(env, r, events.PlaceGiven, g.Order, g.Append(nil))
+}
+
+// unneeded gives back the place that a record has given.
+func unneeded(env *Env, r *Record, g *events.Grant) Message {
+	b := events.Bid{Home: g.Home, Bid: events.BidUnwanted, Order: g.Order, Step: g.Step, Wait: g.Wait}
+	return answered(env, r, events.PlaceWanted, g.Home, b.Append(nil))
 }
 
 // answered is a message that follows from a record alone.

@@ -479,14 +479,21 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		}
 	}
 	must(t, s.state.Commit(seal, last.Offset+1, updates))
+	written := s.records
 	for _, o := range s.owed {
 		o.Offset = o.event.Offset
 		s.state.Owe(o.Owed)
 	}
+	for _, r := range written {
+		if events.Type(events.Header(r, events.HeaderType)) == events.StatusRefused {
+			e, err := events.Decode[events.Event](r.Value)
+			must(t, err)
+			must(t, s.state.Divert(e.Order, e.ReplyTo))
+		}
+	}
 	for _, source := range s.drops {
 		s.dropped[source] = true
 	}
-	written := s.records
 	s.forget()
 	return written
 }
