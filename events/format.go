@@ -101,3 +101,7 @@ const LeavesFormat = 10
 
 // BaggageFormat is the format since which an order keeps the tracestate and the baggage of its submission.
 const BaggageFormat = 11
+
+// LeftByFormat is the format since which an order's record has which orders left something that was not undone. The events
+// of before say so, too, and records that were made of them do not.
+const LeftByFormat = 11

@@ -100,11 +100,12 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 const MaxAsOf = 10_000
 
 // AsOf returns the state record of an order as it was after its event of a number, at most [MaxAsOf], made of its
-// events, and when that was. What an order of before [events.KeysFormat] may have done under which keys it tells as of now. It fails as
+// events, and when that was. What an order of before [events.KeysFormat] may have done under which keys, and which orders had left something
+// before [events.LeftByFormat], it tells as of now. It fails as
 // [Instance.History] does, and with [projections.ErrNotFound] for what is no order, or has no such event.
 func (i *Instance) AsOf(ctx context.Context, id string, seq uint64) (*projections.Order, time.Time, error) {
 	o, at := new(projections.Order), time.Time{}
-	o.In(events.KeysFormat)
+	o.In(events.JournalFormat)
 	for o.Seq < seq {
 		page, err := i.History(ctx, id, o.Seq, int(min(seq-o.Seq, MaxHistory)))
 		if err != nil {

@@ -633,12 +633,12 @@ func (i *Instance) Watch(id string) *projections.Watch { return i.store.Watch(i.
 func (i *Instance) Feed() *projections.Feed { return i.store.Feed() }
 
 // Items are those of a step of an order: see [projections.Store.Items]. It fails as [Instance.Order] does.
-func (i *Instance) Items(id, step string, behind, limit int, failed bool) (all []projections.Item, next int, err error) {
+func (i *Instance) Items(id, step string, behind, limit int, wanted projections.ItemFilter) (all []projections.Item, next int, err error) {
 	p, err := i.kept(id)
 	if err != nil {
 		return nil, 0, err
 	}
-	all, next, err = i.store.Items(p, id, step, behind, limit, failed)
+	all, next, err = i.store.Items(p, id, step, behind, limit, wanted)
 	return all, next, i.tells(p, err)
 }
 

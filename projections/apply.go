@@ -196,7 +196,7 @@ func (o *Order) Apply(e *events.Event) error {
 		o.act(e)
 	}
 	if e.Left && step != nil {
-		step.Leaves = true
+		o.noteLeft(step, e)
 	}
 	was := o.State.Final()
 	k.does(o, step, e)

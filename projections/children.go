@@ -107,13 +107,45 @@ func (o *Order) Reports(e *events.Event) *events.Report {
 	return r
 }
 
-// leaves says that something of the order, which has ended, ran, or may have run, and was not undone: its end says of which
-// steps.
-func (o *Order) leaves() bool {
-	return slices.ContainsFunc(o.Steps, func(s Step) bool {
+// leaves says that something of the order, which has ended, ran, or may have run, and was not undone.
+func (o *Order) leaves() bool { return len(o.Leavings()) > 0 }
+
+// Leavings names the steps of the order, which has ended, that ran, or may have run, and were not undone.
+func (o *Order) Leavings() []string {
+	names := []string{}
+	for i := range o.Steps {
+		s := &o.Steps[i]
 		open := s.State != Undone && s.Unknown || s.Undo != nil && s.Undo.Doubtful
-		return s.Leaves || s.Ran() || open && o.State == Terminated
-	})
+		if s.Leaves || s.Ran() || open && o.State == Terminated {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// noteLeft notes that an order which did the step, or an item of it, told that something of that was not undone.
+func (o *Order) noteLeft(s *Step, e *events.Event) {
+	s.Leaves = true
+	n := s.Resubmissions
+	if e.Type != events.StepFailed {
+		n = s.Under()
+	}
+	switch {
+	case !o.names:
+	case e.Item > 0:
+		s.leaveItem(e)
+	case !slices.Contains(s.LeftBy, n):
+		s.LeftBy = append(slices.Clip(s.LeftBy), n)
+	}
+}
+
+// LeftBy are the ids of those orders which did the step that left something, oldest first: see [Step.LeftBy].
+func (o *Order) LeftBy(s *Step) []string {
+	ids := make([]string, len(s.LeftBy))
+	for i, n := range s.LeftBy {
+		ids[i] = events.ChildID(events.IdempotencyKey(o.ID, s.Known(), n))
+	}
+	return ids
 }
 
 // failed is why the order, which has ended, is not Processed.

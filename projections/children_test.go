@@ -53,6 +53,44 @@ func TestAStepThatAnotherOrderDoes(t *testing.T) {
 	expect(t, "step", o.Steps[0].State, Undone)
 }
 
+// Of several children of a step those are known which left something, also once another did the step.
+func TestWhichChildrenLeftSomething(t *testing.T) {
+	ended := func(kind events.Type, left bool) events.Event {
+		e := of(kind, "s0", 1)
+		e.Error, e.Left = &events.Error{Code: "gone"}, left
+		return e
+	}
+	again := events.Event{Type: events.OrderResubmitted, Step: "s0"}
+	errored := events.Event{Type: events.OrderErrored, Reason: "no"}
+	first := []events.Event{accepted("o-1", "flow"), ordered("s0", "@o-1/s0", at(60)), ended(events.StepFailed, true), errored, again}
+	o := &Order{}
+	for _, e := range first {
+		o.In(events.LeftByFormat)
+		apply(t, o, e)
+	}
+	before := o.Clone()
+	for _, e := range []events.Event{
+		ordered("s0", "@o-1/s0:2", at(60)), ended(events.StepFailed, false), errored, again,
+		ordered("s0", "@o-1/s0:3", at(60)), done("o-1", "s0"),
+		{Type: events.OrderCompensating, End: "Cancelled", Reason: "why"}, of(events.UndoOrdered, "s0", 1), ended(events.UndoFailed, true),
+		of(events.UndoOrdered, "s0", 2), ended(events.UndoCompleted, true), // the same once more
+	} {
+		apply(t, o, e)
+	}
+	expect(t, "which", o.LeftBy(&o.Steps[0]), []string{"@o-1/s0", "@o-1/s0:3"})
+	expect(t, "which it was before", before.LeftBy(&before.Steps[0]), []string{"@o-1/s0"})
+	expect(t, "of another step", o.LeftBy(&o.Steps[1]), []string{})
+
+	// A record that a release made of events of an older format has none, and so has one that is made anew.
+	old := &Order{}
+	for _, e := range first {
+		old.In(events.LeftByFormat - 1)
+		apply(t, old, e)
+	}
+	expect(t, "in an older format", old.LeftBy(&old.Steps[0]), []string{})
+	expect(t, "that it left something", old.Steps[0].Leaves, true)
+}
+
 // An order knows whose step it does, and has no status messages unless it was asked for some, or
 // they cannot be where it was asked to send them.
 func TestAnOrderThatDoesAStep(t *testing.T) {

@@ -163,6 +163,9 @@ func drawOrder(t *rapid.T) *Order {
 			o.Steps[i].Child = &Child{text.Draw(t, "child"), rapid.Bool().Draw(t, "recalled")}
 		}
 		o.Steps[i].Leaves = rapid.Bool().Draw(t, "leaves")
+		for range rapid.IntRange(0, 2).Draw(t, "left by") {
+			o.Steps[i].LeftBy = append(o.Steps[i].LeftBy, number.Draw(t, "resubmissions"))
+		}
 		if rapid.IntRange(0, 3).Draw(t, "emits") == 0 {
 			o.Steps[i].Emits = &Emission{text.Draw(t, "topic"), text.Draw(t, "type"), text.Draw(t, "key"), rapid.Uint64().Draw(t, "begun"), moment.Draw(t, "since")}
 		}

@@ -12,9 +12,10 @@ import (
 // In takes over that the order's partition is in a format. Before [events.KeysFormat] a
 // step is in doubt, and not a key of it: nobody noted under which one its attempt expired.
 // So from that format on it is in doubt under each that it has had, and so is an undo of
-// which any attempt expired. The caller says so
-// before it decides on the order, or folds an event.
+// which any attempt expired. Before [events.LeftByFormat] its record does not have which orders
+// left something. The caller says so before it decides on the order, or folds an event.
 func (o *Order) In(format int) {
+	o.names = format >= events.LeftByFormat
 	if o.keyed || format < events.KeysFormat {
 		return
 	}

@@ -37,6 +37,8 @@ const pageItems = 256
 
 type item struct {
 	state ItemState
+	// left says that an order which did the item ended with something that ran there, or may have run, and was not undone.
+	left bool
 	// round is the number of the resubmissions behind the step when the item was ordered last, and one
 	// more; 0 if it never was.
 	round uint32
@@ -108,13 +110,13 @@ const (
 	outputBytes = 64 << 10
 )
 
-// outcome is how an item ended, or with undo its undo, which is not written yet. The next is of one that ended
-// before.
+// outcome is what is known of an item that ended, or of its undo, and is not written yet: how it ended, or that its order
+// of a round left something. The next is of one that ended before.
 type outcome struct {
-	item  int
-	undo  bool
-	value []byte
-	next  *outcome
+	tag         byte
+	item, round int
+	value       []byte
+	next        *outcome
 }
 
 // Left is how many items are yet to be ordered.
@@ -124,6 +126,19 @@ func (e *Each) Left() int {
 
 // State is that of an item.
 func (e *Each) State(n int) ItemState { return e.item(n).state }
+
+// Leaving is how many items have been done, or were to be undone, by an order that ended with something which ran there, or
+// may have run, and was not undone. What ended before [events.LeftByFormat] is not among them.
+func (e *Each) Leaving() (n int) {
+	for _, p := range e.pages {
+		for i := 0; p != nil && i < pageItems; i++ {
+			if p.items[i].left {
+				n++
+			}
+		}
+	}
+	return n
+}
 
 // Round is the number of the resubmissions behind the step when an item was ordered last.
 func (e *Each) Round(n int) int { return max(0, int(e.item(n).round)-1) }
@@ -301,11 +316,23 @@ func orderItems(_ *Order, s *Step, e *events.Event) {
 			break
 		}
 		x.passed, x.at = x.passed+1, next
-		if x.State(x.passed) == ItemToDo {
-			x.set(x.passed, item{state: ItemRunning, round: uint32(s.Resubmissions) + 1, page: x.item(x.passed).page})
+		if i := x.item(x.passed); i.state == ItemToDo {
+			x.set(x.passed, item{state: ItemRunning, left: i.left, round: uint32(s.Resubmissions) + 1, page: i.page})
 			x.Running = append(x.Running, x.passed)
 			left--
 		}
+	}
+}
+
+// leaveItem notes that the order of an item left something, which has not ended yet, or whose undo has not.
+func (s *Step) leaveItem(e *events.Event) {
+	if n := e.Item; s.Each.stands(n, ItemRunning) || s.Each.stands(n, ItemUndoing) {
+		x := s.edit()
+		i := x.item(n)
+		i.left = true
+		x.set(n, i)
+		x.fresh = &outcome{tag: tagLeft, item: n, round: s.Each.Round(n), next: x.fresh}
+		x.freshBytes += 64
 	}
 }
 
@@ -384,7 +411,7 @@ func (x *edit) drop() {
 
 // keep has how an item ended, or its undo failed, be written.
 func (x *edit) keep(e *events.Event) {
-	x.fresh = &outcome{e.Item, e.ToUndo, itemOutcome(e), x.fresh}
+	x.fresh = &outcome{tag: outcomeTag(e.ToUndo), item: e.Item, value: itemOutcome(e), next: x.fresh}
 	x.freshBytes += 64 + len(x.fresh.value)
 }
 

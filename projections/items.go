@@ -21,11 +21,15 @@ const (
 	tagFailures = 'f'
 	tagOutcome  = 'r'
 	tagUndo     = 'u'
+	tagLeft     = 'l'
 	tagOffsets  = 's'
 )
 
 // offsetsAtOnce is how many bytes of journal offsets leave the record of an order that has items.
 const offsetsAtOnce = 4 << 10
+
+// leftBit is set of the state of an item, in its page, of which something was left.
+const leftBit = 0x80
 
 // itemsPrefix begins the keys of an order's items, and of no other order's.
 func itemsPrefix(partition int32, id string) []byte {
@@ -91,7 +95,11 @@ func (r *reader) items(o *Order) {
 func appendPage(dst []byte, p *page) []byte {
 	w := writer{dst}
 	for i := range p.items {
-		w.b = append(w.b, byte(p.items[i].state))
+		state := byte(p.items[i].state)
+		if p.items[i].left {
+			state |= leftBit
+		}
+		w.b = append(w.b, state)
 		w.uint(uint64(p.items[i].round))
 		w.uint(uint64(p.items[i].before))
 		w.uint(uint64(p.items[i].page))
@@ -103,10 +111,10 @@ func decodePage(b []byte) (*page, error) {
 	p, r := new(page), reader{b: b}
 	for i := range p.items {
 		state := r.bytes(1)
-		if state == nil || state[0] >= byte(itemStates) {
+		if state == nil || state[0]&^leftBit >= byte(itemStates) {
 			return nil, errDamaged
 		}
-		p.items[i] = item{ItemState(state[0]), uint32(r.uint()), uint32(r.uint()), uint32(r.uint())}
+		p.items[i] = item{ItemState(state[0] &^ leftBit), state[0]&leftBit != 0, uint32(r.uint()), uint32(r.uint()), uint32(r.uint())}
 	}
 	if r.err != nil || len(r.b) > 0 {
 		return nil, errDamaged
@@ -160,7 +168,10 @@ func (p *Partition) writeItems(b *pebble.Batch, w *writer, e *entry, old *Order)
 		}
 		seen := make(map[string]bool)
 		for f := each.fresh; f != nil && f != was.fresh; f = f.next {
-			key := itemsKey(p.id, o.ID, outcomeTag(f.undo), o.Steps[i].Known(), f.item)
+			key := itemsKey(p.id, o.ID, f.tag, o.Steps[i].Known(), f.item)
+			if f.tag == tagLeft {
+				key = binary.BigEndian.AppendUint32(key, uint32(f.round))
+			}
 			if seen[string(key)] { // what came later counts
 				continue
 			}
@@ -322,6 +333,19 @@ type Item struct {
 	Order  string         // that does it, empty if it was not ordered yet
 	Output jsontext.Value // of one that completed
 	Error  *events.Error  // of one that failed, or whose undo did
+	// LeftBy are the orders that did it, or were to undo it, and ended with something that ran there, or may have run, and was not
+	// undone, oldest first. What ended before [events.LeftByFormat] is not among them.
+	LeftBy []string
+}
+
+// ItemFilter says which items are wanted: all, unless it says otherwise. What it says must all be so.
+type ItemFilter struct {
+	Failed bool // those that failed, or whose undo did
+	Left   bool // those of which something was left: see [Item]
+}
+
+func (f ItemFilter) wants(i item) bool {
+	return (!f.Failed || i.state == ItemDidFail || i.state == ItemUndoFailed) && (!f.Left || i.left)
 }
 
 // NoItemsError says that an order has no such step, or that the step has no items, so far at least.
@@ -340,10 +364,10 @@ func (e *NoItemsError) Error() string {
 // itemsBytes ends a page of items once how they ended has so many.
 const itemsBytes = 4 << 20
 
-// Items are those of a step behind one, at most so many, and fewer where what came of them is large, and if failed is
-// wanted those alone that failed, or whose undo did; next is the last of them, if others may follow, else 0. It fails with
-// [ErrNotFound] if there is no such order, and with a [NoItemsError].
-func (s *Store) Items(partition int32, id, step string, behind, limit int, failed bool) (all []Item, next int, err error) {
+// Items are those of a step behind one that are wanted, at most so many, and fewer where what came of them is large; next is
+// the last of them, if others may follow, else 0. It fails with [ErrNotFound] if there is no such order, and with a
+// [NoItemsError].
+func (s *Store) Items(partition int32, id, step string, behind, limit int, wanted ItemFilter) (all []Item, next int, err error) {
 	view := s.db.NewSnapshot()
 	defer view.Close()
 	o, _, err := s.recordWith(view, partition, id, func(*Order, *payload) bool { return false })
@@ -367,12 +391,23 @@ func (s *Store) Items(partition int32, id, step string, behind, limit int, faile
 		if len(all) >= limit || bytes >= itemsBytes {
 			return all, n - 1, nil
 		}
-		i := Item{Number: n, State: each.State(n)}
-		if failed && i.State != ItemDidFail && i.State != ItemUndoFailed {
+		record := each.item(n)
+		if !wanted.wants(record) {
 			continue
 		}
+		i := Item{Number: n, State: record.state}
 		if each.Rounds(n) > 0 {
 			i.Order = o.ItemOrder(of, n)
+		}
+		if record.left {
+			prefix := itemsKey(partition, id, tagLeft, of.Known(), n)
+			err := scan(view, prefix, prefix, func(round int, _ []byte) (bool, error) {
+				i.LeftBy = append(i.LeftBy, o.itemOrder(of, n, round))
+				return true, nil
+			})
+			if err != nil {
+				return nil, 0, err
+			}
 		}
 		if i.State != ItemToDo && i.State != ItemRunning {
 			value, err := s.get(view, itemsKey(partition, id, outcomeTag(i.State == ItemUndoFailed), of.Known(), n))
@@ -393,5 +428,9 @@ func (s *Store) Items(partition int32, id, step string, behind, limit int, faile
 
 // ItemOrder is the id of the order that does an item of a step, or did last.
 func (o *Order) ItemOrder(s *Step, n int) string {
-	return events.ChildID(events.IdempotencyKey(o.ID, events.ItemStep(s.Known(), n), s.Each.Round(n)))
+	return o.itemOrder(s, n, s.Each.Round(n))
+}
+
+func (o *Order) itemOrder(s *Step, n, round int) string {
+	return events.ChildID(events.IdempotencyKey(o.ID, events.ItemStep(s.Known(), n), round))
 }

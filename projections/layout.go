@@ -98,7 +98,7 @@ var migrations = map[int]migration{
 	14: appended((*reader).orderOfLayout14, (*writer).since15),
 	// The order's record has of which steps something was not undone that other orders did.
 	15: appended((*reader).orderOfLayout15, (*writer).since16),
-	// The order's record has the tracestate and the baggage of its submission.
+	// The order's record has the tracestate and the baggage of its submission, and which children left something.
 	16: appended((*reader).orderOfLayout16, (*writer).since17),
 }
 

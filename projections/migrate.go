@@ -140,14 +140,26 @@ func (r *reader) since16(o *Order) {
 	}
 }
 
-// since17 writes what records have since layout 17: what else of the submission goes along with the order's messages.
+// since17 writes what records have since layout 17: what else of the submission goes along with the order's messages, and
+// which children left something.
 func (w *writer) since17(o *Order) {
 	w.text(o.Tracestate)
 	w.text(o.Baggage)
+	for i := range o.Steps {
+		w.uint(uint64(len(o.Steps[i].LeftBy)))
+		for _, n := range o.Steps[i].LeftBy {
+			w.uint(uint64(n))
+		}
+	}
 }
 
 // since17 reads what the writer's since17 wrote.
 func (r *reader) since17(o *Order) {
 	o.Tracestate = r.text()
 	o.Baggage = r.text()
+	for i := range o.Steps {
+		for range r.count() {
+			o.Steps[i].LeftBy = append(o.Steps[i].LeftBy, int(r.uint()))
+		}
+	}
 }

@@ -152,6 +152,9 @@ type Order struct {
 	// keyed says that the keys under which its steps may have run are told apart: see
 	// [Order.In].
 	keyed bool
+	// names says that its record has which orders left something: see [Order.In]. It is not kept: whoever folds an event
+	// says it anew.
+	names bool
 	// vocabulary is the newest of the events applied since the order was read from
 	// the store. It is kept in the partition's head.
 	vocabulary int

@@ -70,6 +70,9 @@ type Step struct {
 	// Leaves says that an order which did the step, or an item of it, ended with something that ran there, or may
 	// have run, and was not undone. What others do later does not change that.
 	Leaves bool
+	// LeftBy says which of its children those were, oldest first: how many resubmissions were behind the step when it was
+	// ordered. What ended before [events.LeftByFormat] is not among them.
+	LeftBy []int
 	// Emits is there once the step has begun to give a topic an event of the user's: it asks no agent
 	// either.
 	Emits *Emission
@@ -228,6 +231,14 @@ func (s *Step) Undoing() *Key {
 		return &s.Earlier[i]
 	}
 	return nil
+}
+
+// Under is how many resubmissions were behind the step when that was done which is undone now, or next.
+func (s *Step) Under() int {
+	if key := s.Undoing(); key != nil {
+		return key.Resubmissions
+	}
+	return s.Resubmissions
 }
 
 // UndoInput is what the undo works on, unless the workflow or an operator says

@@ -521,3 +521,18 @@ func TestConsoleBulk(t *testing.T) {
 	b.send(200, "/bulk/"+id+"/start", "", "2 orders") // once more: nothing
 	b.send(200, "/bulk", "command=resubmit&state=Error&newKey=true", "Resubmit: 1 order", "&#34;newKey&#34;: true")
 }
+
+// The page of an order says which orders left something that was not undone, of steps and of items, and what that is.
+func TestConsoleOfWhatOrdersLeft(t *testing.T) {
+	clearEnvironment(t)
+	server, _, _ := startDev(t, t.TempDir())
+	waybill(t, "", "workflow", "register", write(t, "sale.yaml", "workflow: sale\nsteps: [{name: reserve, agent: inventory}, {name: gone, raise: {code: gone}}]\n"), "--server", server).want(t, 0, "sale@1", "")
+	waybill(t, "", "workflow", "register", write(t, "letter.yaml", "workflow: letter\nsteps: [{name: tell, order: sale, with: '{}', exhausted: continue}, {name: each, each: {items: input, order: sale, onFailure: finish}}]\n"), "--server", server).want(t, 0, "letter@1", "")
+	waybill(t, "", "submit", "letter", "--id", "a/1", "--input", "["+strings.Repeat("{},", 20)+"{}]", "--wait", "--server", server).want(t, 7, "", "Error")
+	b := newBrowser(t, server)
+	page := b.page(200, "/orders/a%2F1", `not undone of order <a href="/orders/@a%2F1%2Ftell">@a/1/tell</a>: reserve<`, "of 21 something was not undone", "item 20, failed", "!item 21, failed", "There are more")
+	if n := strings.Count(page, "not undone of order"); n != 21 {
+		t.Errorf("%d orders left something", n)
+	}
+	b.page(200, "/orders/a%2F1?event=4", `@a/1/tell</a>: reserve<`, "!item 20, failed")
+}

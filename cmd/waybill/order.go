@@ -396,7 +396,14 @@ func orderRows(row func(...any), out *output, o *api.Order) {
 			row("  order", words.ChildState(c), "", "", "", words.Child(c))
 		}
 		if n := s.Items; n != nil {
-			row("  items", "", "", "", "", words.Items(n))
+			text := words.Items(n)
+			if n.Left > 0 {
+				text += fmt.Sprintf(": waybill order items %s %s --left", o.OrderID, s.Name)
+			}
+			row("  items", "", "", "", "", text)
+		}
+		for l := range s.LeftBy {
+			row("  left", "", "", "", "", words.LeftBy(&s.LeftBy[l]))
 		}
 		if p := s.Place; p != nil {
 			row("  place", "", "", "", "", fmt.Sprintf("waits for one of limit %s since %s", p.Limit, words.Clock(p.Since)))

@@ -89,3 +89,46 @@ func TestWhenAnOrderIsOver(t *testing.T) {
 		}
 	}
 }
+
+// Which orders left something, and what, is said of a step and of each item; of what is not known which it is, where to look.
+func TestWhatOrdersLeft(t *testing.T) {
+	clearEnvironment(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/orders/o-1", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"orderId":"o-1","processState":"Error","steps":[
+			{"name":"a","state":"failed","attempt":2,"leaves":true,"child":{"order":"@o-1/a:3"},"leftBy":[{"order":"@o-1/a","steps":["book","pay"]},{"order":"@o-1/a:2","steps":[]}]},
+			{"name":"b","state":"failed","attempt":1,"leaves":true,"leftBy":[],"items":{"count":3,"completed":1,"failed":2,"left":2}},
+			{"name":"c","state":"failed","attempt":1,"leaves":true,"leftBy":[],"items":{"count":3,"completed":1,"failed":2}}]}`)
+	})
+	mux.HandleFunc("GET /api/v1/orders/o-1/steps/b/items", func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); q.Get("left") != "true" || q.Has("failed") {
+			t.Errorf("asked for %v", q)
+		}
+		fmt.Fprint(w, `{"items":[{"item":2,"state":"failed","order":"@o-1/b:i2:2","error":{"code":"gone"},"leftBy":[{"order":"@o-1/b:i2","steps":["pay"]},{"order":"@o-1/b:i2:2","steps":["book"]}]},
+			{"item":3,"state":"undone","order":"@o-1/b:i3","leftBy":[{"order":"@o-1/b:i3","steps":[]}]}]}`)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	for command, lines := range map[string][]string{
+		"order get o-1": {
+			"a failed 2 0 - -", "left not undone of order @o-1/a: book, pay", "left order @o-1/a:2 left something that was not undone, as its end says",
+			"b failed 1 0 - -", "items 1 of 3 completed, 2 failed; of 2 something was not undone: waybill order items o-1 b --left",
+			"c failed 1 0 - something that an order did for it was not undone: see the history", "items 1 of 3 completed, 2 failed",
+		},
+		"order items o-1 b --left": {
+			"2 failed @o-1/b:i2:2 gone; not undone of order @o-1/b:i2: pay; not undone of order @o-1/b:i2:2: book",
+			"3 undone @o-1/b:i3 order @o-1/b:i3 left something that was not undone, as its end says",
+		},
+	} {
+		got := waybill(t, "", append(strings.Fields(command), "--server", server.URL)...)
+		var text []string
+		for line := range strings.Lines(got.out) {
+			text = append(text, strings.Join(strings.Fields(line), " "))
+		}
+		for _, want := range lines {
+			if !slices.Contains(text, want) {
+				t.Errorf("%s: no line %q in\n%s%s", command, want, got.out, got.errs)
+			}
+		}
+	}
+}

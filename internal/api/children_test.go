@@ -68,6 +68,17 @@ func (s *stage) testChildren() {
 		s.Errorf("%+v", c)
 	}
 
+	// Which orders left something is said of each step, and which steps they left: also what was of earlier rounds.
+	o = s.leaves("left-1")
+	if l := o.Steps[0].LeftBy; len(l) != 2 || l[0].Order != "@left-1/tell" || l[1].Order != "@left-1/tell:2" || !slices.Equal(l[0].Steps, []string{"say"}) || !slices.Equal(l[1].Steps, []string{"say"}) || !o.Steps[0].Leaves {
+		s.Errorf("%+v", o.Steps[0])
+	}
+	told := slices.DeleteFunc(s.history("left-1"), func(e events.Event) bool { return e.Step != "tell" || !e.Left })
+	was, err := s.client.OrderAsOf(s.Context(), "left-1", told[0].Seq)
+	if err != nil || len(was.Steps[0].LeftBy) != 1 || was.Steps[0].LeftBy[0].Order != "@left-1/tell" || !slices.Equal(was.Steps[0].LeftBy[0].Steps, []string{"say"}) {
+		s.Errorf("%+v, %v", was, err)
+	}
+
 	// Such ids are for Waybill to give. Those that are there are as any: they cannot be submitted anew.
 	for _, body := range []string{`{"workflow":"nap","id":"@mine"}`, `{"workflow":"nap","id":"@day-1/other"}`} {
 		s.refusesID("/api/v1/orders", body)
@@ -85,6 +96,34 @@ func (s *stage) testChildren() {
 	}
 }
 
+// leaves has an order be done anew, as in each round what does its steps ends with something that is not undone: two orders of
+// one step, and of the second item.
+func (s *stage) leaves(id string) *Order {
+	s.Helper()
+	for _, source := range []string{
+		"workflow: leaves\nversion: 1\nsteps: [{name: say, agent: leak, do: tell}, {name: gone, raise: {code: gone}, when: input != 1}]\n",
+		"workflow: letter\nversion: 1\nsteps: [{name: tell, order: leaves}, {name: each, after: [], each: {items: '[1, 2, 3]', order: leaves, tolerate: 1, onFailure: finish}}]\n",
+	} {
+		if _, err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: "letter"}); err != nil {
+		s.Fatal(err)
+	}
+	ended := func(failures int) (o *Order) {
+		s.until(func() bool {
+			var err error
+			o, err = s.client.Order(s.Context(), id)
+			return err == nil && o.ProcessState == projections.Error && o.FailureCount == failures
+		})
+		return o
+	}
+	ended(2)
+	s.act(id, "resubmit", "", http.StatusOK)
+	return ended(4)
+}
+
 // refusesID submits under an id that is not to be had.
 func (s *stage) refusesID(path, body string) {
 	s.Helper()
@@ -97,10 +136,11 @@ func (s *stage) refusesID(path, body string) {
 
 // Who may not see an order is told which one does a step, and not how that stands.
 func TestAChildThatIsNotSeen(t *testing.T) {
-	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{"root": "roles: [admin]", "part": "roles: [viewer], workflows: [day, nap]"})
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{"root": "roles: [admin]", "part": "roles: [viewer], workflows: [day, nap, letter]"})
 	s.nests()
 	s.atRest("day-1")
 	own := *s
+	s.leaves("letter-1")
 	own.token = keys["part"]
 	status, _, said := own.ask(request{path: "/api/v1/orders/day-1"})
 	var o Order
@@ -112,6 +152,16 @@ func TestAChildThatIsNotSeen(t *testing.T) {
 	}
 	if c := o.Steps[1].Child; c.Order != "@day-1/play" || c.ProcessState != nil || c.Alerted != nil {
 		t.Errorf("one that is not: %+v", c)
+	}
+	_, _, said = own.ask(request{path: "/api/v1/orders/letter-1"})
+	var of Order
+	if err := json.Unmarshal([]byte(said), &of); err != nil || len(of.Steps[0].LeftBy) != 2 || len(of.Steps[0].LeftBy[0].Steps) > 0 || of.Steps[1].Items.Left != 2 {
+		t.Errorf("%s: %v", said, err)
+	}
+	_, _, said = own.ask(request{path: "/api/v1/orders/letter-1/steps/each/items?left=true"})
+	var page ItemPage
+	if err := json.Unmarshal([]byte(said), &page); err != nil || len(page.Items) != 2 || len(page.Items[0].LeftBy) != 2 || page.Items[0].LeftBy[1].Order != "@letter-1/each:i2:2" || len(page.Items[0].LeftBy[0].Steps) > 0 {
+		t.Errorf("%s: %v", said, err)
 	}
 	if c := OrderOf(0, &projections.Order{Steps: []projections.Step{{Child: &projections.Child{ID: events.ChildID("o-1/a")}}}}, o.UpdatedAt.Time).Steps[0].Child; c.Order != "@o-1/a" || c.ProcessState != nil {
 		t.Errorf("of an order as it was: %+v", c)

@@ -140,7 +140,7 @@ func (s *stage) encoded() {
 		}
 	}
 	s.until(func() bool {
-		page, err := s.client.Items(s.Context(), "w-1", "tell", false, 10, "")
+		page, err := s.client.Items(s.Context(), "w-1", "tell", projections.ItemFilter{}, 10, "")
 		o, wrong := s.client.Order(s.Context(), "l-1")
 		return err == nil && wrong == nil && len(page.Items) == 1 && page.Items[0].State == "completed" && o.Steps[0].State == projections.Approving
 	})

@@ -23,6 +23,7 @@ type Items struct {
 	Running   int    `json:"running" doc:"How many are under way, or are being undone"`
 	Undone    int    `json:"undone"`
 	NotUndone int    `json:"notUndone" doc:"Of how many the undo failed"`
+	Left      int    `json:"left" doc:"Of how many an order ended with something that ran there, or may have run, and was not undone: leftBy of the items says which"`
 	AtOnce    *int   `json:"atOnce" doc:"How many may be under way at a time as an operator said; null for as many as the workflow says"`
 	Pages     *int   `json:"pages" doc:"How many pages of them the agent was asked for that lists them; null if none does"`
 	More      bool   `json:"more" doc:"The step goes on, and the last page is not known yet: count and the others are of those known so far"`
@@ -42,7 +43,7 @@ func itemsOf(s *projections.Step) *Items {
 	}
 	items := &Items{
 		Workflow: e.Workflow, Version: e.Version, Count: e.Count, Completed: e.Done, Failed: e.Failed, Running: len(e.Running),
-		Undone: e.Undone, NotUndone: e.NotUndone, Recalled: e.Recalled,
+		Undone: e.Undone, NotUndone: e.NotUndone, Left: e.Leaving(), Recalled: e.Recalled,
 	}
 	if e.AtOnce > 0 {
 		items.AtOnce = &e.AtOnce
@@ -63,6 +64,7 @@ type Item struct {
 	Alerted      *bool              `json:"alerted" doc:"Whether an alert of it is open: it waits for an operator. Null where processState is"`
 	Output       json.RawMessage    `json:"output" doc:"Of one that completed"`
 	Error        *Fault             `json:"error" doc:"Of one that failed, or whose undo did"`
+	LeftBy       []LeftBy           `json:"leftBy" nullable:"false" doc:"The orders that did it, or were to undo it, and ended with something that ran there, or may have run, and was not undone; oldest first. Not those that ended before journal format 11"`
 }
 
 // ItemPage is a page of the items of a step.
@@ -95,6 +97,7 @@ type itemsInput struct {
 	ID     string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
 	Step   string `path:"step" doc:"The name of the step"`
 	Failed bool   `query:"failed" doc:"Only those that failed, or whose undo did"`
+	Left   bool   `query:"left" doc:"Only those of which something was left: see leftBy"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After  int    `query:"after" minimum:"0" maximum:"100000" doc:"The next of the page before: the number of an item"`
 	DecodeInput
@@ -110,7 +113,7 @@ func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body I
 	if err != nil {
 		return nil, err
 	}
-	all, next, err := i.Items(in.ID, in.Step, in.After, in.Limit, in.Failed)
+	all, next, err := i.Items(in.ID, in.Step, in.After, in.Limit, projections.ItemFilter{Failed: in.Failed, Left: in.Left})
 	if none := (*projections.NoItemsError)(nil); errors.As(err, &none) {
 		return nil, huma.Error404NotFound(none.Error())
 	} else if err != nil {
@@ -118,7 +121,10 @@ func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body I
 	}
 	out := &struct{ Body ItemPage }{ItemPage{Items: make([]Item, len(all)), workflow: workflow}}
 	for n, item := range all {
-		out.Body.Items[n] = Item{Item: item.Number, State: item.State.String(), Order: text(item.Order), Output: json.RawMessage(item.Output), Error: (*Fault)(item.Error)}
+		out.Body.Items[n] = Item{Item: item.Number, State: item.State.String(), Order: text(item.Order), Output: json.RawMessage(item.Output), Error: (*Fault)(item.Error), LeftBy: leftBy(item.LeftBy)}
+		for l := range out.Body.Items[n].LeftBy {
+			out.Body.Items[n].LeftBy[l].look(i, callerOf(ctx))
+		}
 		if item.State == projections.ItemRunning || item.State == projections.ItemUndoing {
 			c := Child{Order: item.Order}
 			look(&c, i, callerOf(ctx))
@@ -131,16 +137,19 @@ func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body I
 	return out, nil
 }
 
-// Items returns a page of the items of a step, at most so many behind a place, "" for the first, and the
+// Items returns a page of the items of a step that are wanted, at most so many behind a place, "" for the first, and the
 // place to go on from, "" behind the last.
-func (c *Client) Items(ctx context.Context, id, step string, failed bool, limit int, after string) (*ItemPage, error) {
+func (c *Client) Items(ctx context.Context, id, step string, wanted projections.ItemFilter, limit int, after string) (*ItemPage, error) {
 	path, err := orderPath(id)
 	if err != nil {
 		return nil, err
 	}
 	query := map[string]string{"limit": strconv.Itoa(limit), "after": after}
-	if failed {
+	if wanted.Failed {
 		query["failed"] = "true"
+	}
+	if wanted.Left {
+		query["left"] = "true"
 	}
 	var page ItemPage
 	return &page, c.call(ctx, http.MethodGet, path+"/steps/"+PathEscape(step)+"/items", c.decoded(query), nil, &page)

@@ -27,7 +27,7 @@ steps:
 		s.Fatal(err)
 	}
 	list := func(step string, failed bool, limit int, after string) (all string, next string) {
-		page, err := s.client.Items(s.Context(), "w-1", step, failed, limit, after)
+		page, err := s.client.Items(s.Context(), "w-1", step, projections.ItemFilter{Failed: failed}, limit, after)
 		if err != nil {
 			return err.Error(), ""
 		}
@@ -78,6 +78,29 @@ steps:
 	o, err := s.client.Order(s.Context(), "w-1")
 	if err != nil || o.ProcessState != projections.Error || o.Steps[1].Items.Failed != 3 || o.Steps[2].Items.Running != 2 || o.Steps[2].Items.AtOnce != nil {
 		s.Errorf("%+v: %v", o, err)
+	}
+
+	// Which orders left something is said of each, and what; those alone can be asked for.
+	o = s.leaves("w-2")
+	if step := o.Steps[1]; step.Items.Left != 2 || step.Items.Failed != 2 || !step.Leaves || len(step.LeftBy) > 0 {
+		s.Errorf("%+v, %+v", step, step.Items)
+	}
+	for wanted, want := range map[projections.ItemFilter]string{
+		{}:                         "1 []; 2 [{@w-2/each:i2 [say]} {@w-2/each:i2:2 [say]}]; 3 [{@w-2/each:i3 [say]} {@w-2/each:i3:2 [say]}]; ",
+		{Left: true}:               "2 [{@w-2/each:i2 [say]} {@w-2/each:i2:2 [say]}]; 3 [{@w-2/each:i3 [say]} {@w-2/each:i3:2 [say]}]; ",
+		{Left: true, Failed: true}: "2 [{@w-2/each:i2 [say]} {@w-2/each:i2:2 [say]}]; 3 [{@w-2/each:i3 [say]} {@w-2/each:i3:2 [say]}]; ",
+	} {
+		page, err := s.client.Items(s.Context(), "w-2", "each", wanted, 100, "")
+		if err != nil {
+			s.Fatal(err)
+		}
+		got := ""
+		for i := range page.Items {
+			got += fmt.Sprintf("%d %v; ", page.Items[i].Item, page.Items[i].LeftBy)
+		}
+		if got != want {
+			s.Errorf("%+v: %s", wanted, got)
+		}
 	}
 
 	// Of items that an agent lists it is told of how many pages were asked for; none is to come of a step that has failed.

@@ -169,7 +169,9 @@ func (s *Server) getAsOf(ctx context.Context, in *asOfInput) (*struct{ Body Orde
 	if err != nil {
 		return nil, s.orderError(in.ID, "read the history of order", err)
 	}
-	return &struct{ Body Order }{OrderOf(i.Partition(o.ID), o, at)}, nil
+	order := OrderOf(i.Partition(o.ID), o, at)
+	order.look(i, callerOf(ctx))
+	return &struct{ Body Order }{order}, nil
 }
 
 // Context is what the sender of a submission wants passed on with the messages about its order.
@@ -567,6 +569,11 @@ func tagOf(c *identity.Caller, i *orchestrator.Instance, o *projections.Order) s
 	children := fnv.New64a()
 	some := false
 	for n := range o.Steps {
+		for _, l := range leftBy(o.LeftBy(&o.Steps[n])) {
+			some = true
+			l.look(i, c)
+			fmt.Fprint(children, n, len(l.Steps) > 0)
+		}
 		child := childOf(o.Steps[n].Child)
 		if child == nil {
 			continue
@@ -605,7 +612,17 @@ func (s *Server) orderOf(ctx context.Context, i *orchestrator.Instance, o *proje
 			look(c, i, callerOf(ctx))
 		}
 	}
+	order.look(i, callerOf(ctx))
 	return &struct{ Body Order }{order}, nil
+}
+
+// look says what the orders left that did steps of it: they have ended, so it was so ever since.
+func (o *Order) look(i *orchestrator.Instance, caller *identity.Caller) {
+	for n := range o.Steps {
+		for l := range o.Steps[n].LeftBy {
+			o.Steps[n].LeftBy[l].look(i, caller)
+		}
+	}
 }
 
 // look says how a child stands, if that is known here, and the caller may see it.

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -98,6 +99,7 @@ type Step struct {
 	Passed         bool                  `json:"passed" doc:"The step failed for good, and the order went on without it"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	Leaves         bool                  `json:"leaves" doc:"An order that did the step, or an item of it, ended with something that ran there, or may have run, and was not undone"`
+	LeftBy         []LeftBy              `json:"leftBy" nullable:"false" doc:"Which orders those were, oldest first. Not those that ended before journal format 11. Those that did items stand with these"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
 	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
 	Place          *Place                `json:"place" doc:"The place of a limit for which the step, or its undo, waits; null if it waits for none"`
@@ -213,6 +215,28 @@ func childOf(c *projections.Child) *Child {
 		return nil
 	}
 	return &Child{Order: c.ID, Recalled: c.Recalled}
+}
+
+// LeftBy is an order that did a step, or an item of it, and ended with something that was not undone.
+type LeftBy struct {
+	Order string `json:"order"`
+	// Steps are those of another order, which the caller may not see.
+	Steps []string `json:"steps" nullable:"false" doc:"Its steps that ran, or may have run, and were not undone; empty as far as the instance that answers does not know that order, or the caller may not see it"`
+}
+
+func leftBy(ids []string) []LeftBy {
+	all := make([]LeftBy, len(ids))
+	for i, id := range ids {
+		all[i] = LeftBy{id, []string{}}
+	}
+	return all
+}
+
+// look says what an order left, if that is known here, and the caller may see it.
+func (l *LeftBy) look(i *orchestrator.Instance, caller *identity.Caller) {
+	if o, _, err := i.Order(l.Order); err == nil && caller.May(identity.Viewer, o.Workflow) {
+		l.Steps = o.Leavings()
+	}
 }
 
 // KeptSignal is a signal that an order keeps for a step that will listen for it.
@@ -344,7 +368,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 			Name: s.Name, KnownAs: text(s.Alias), State: s.State, Attempt: s.Attempt,
 			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount, Uncounted: s.Uncounted,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
-			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.Wakes), Passed: s.Passed, Unknown: s.Unknown, Leaves: s.Leaves, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
+			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.Wakes), Passed: s.Passed, Unknown: s.Unknown, Leaves: s.Leaves, LeftBy: leftBy(o.LeftBy(s)), EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
 		}
 		if s.State.Idle() && s.Due.IsZero() && s.Wakes.IsZero() && (s.Left > 0 || s.State == projections.Sleeping) {
 			order.Steps[i].Left = new(s.Left.String())

@@ -45,13 +45,24 @@ type orderPage struct {
 	Bars        *bars
 	Long        bool // it has more events than a page, so that bars of them would be wrong
 	Acts        []act
-	Asks        []api.Approval // what waits for somebody's decision
-	Listening   []string       // the names of signals for which steps wait
-	Is          string         // of a record that is no order: what it is
-	AsOf        uint64         // the event as of which the order is shown; 0 is now
-	Last        uint64         // the number of the last event, if that is on the page
-	Compare     []string       // the steps, and undos, of which there were several attempts
+	Asks        []api.Approval   // what waits for somebody's decision
+	Listening   []string         // the names of signals for which steps wait
+	Is          string           // of a record that is no order: what it is
+	AsOf        uint64           // the event as of which the order is shown; 0 is now
+	Last        uint64           // the number of the last event, if that is on the page
+	Left        map[string]*left // of what items of steps something was left, by the names of these
+	Compare     []string         // the steps, and undos, of which there were several attempts
 }
+
+// left are the items of a step of which something was not undone.
+type left struct {
+	Items []api.Item
+	More  bool
+	Why   string // they are not known
+}
+
+// leftShown is how many of them an order's page shows.
+const leftShown = 20
 
 // At is the event as of which the order is shown, nil where that is not on the page of events.
 func (p *orderPage) At() *eventRow {
@@ -120,6 +131,8 @@ func (c *Console) order(v *visit) (*view, error) {
 			asks++
 		case s.Listens != nil:
 			p.Listening = append(p.Listening, s.Listens.Signals...)
+		case s.Items != nil && s.Items.Left > 0:
+			p.left(v, s.Name)
 		}
 	}
 	p.Asks = v.asked(o, asks)
@@ -138,6 +151,20 @@ func (c *Console) order(v *visit) (*view, error) {
 		shown.live.Stream = c.base + link(orderPath(id)+"/events", "after", strconv.FormatUint(p.Last, 10))
 	}
 	return shown, nil
+}
+
+// left looks up of which items of a step something was not undone.
+func (p *orderPage) left(v *visit, step string) {
+	if p.Left == nil {
+		p.Left = make(map[string]*left)
+	}
+	p.Left[step] = new(left)
+	items, err := v.client.Items(v.Context(), p.OrderID, step, projections.ItemFilter{Left: true}, leftShown, "")
+	if err != nil {
+		p.Left[step].Why = problemOf(err).Error()
+		return
+	}
+	p.Left[step].Items, p.Left[step].More = items.Items, items.Next != ""
 }
 
 // In so many seconds a page is fetched again that nothing tells of: one of what goes on, and of an order that has ended, of which

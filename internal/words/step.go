@@ -113,7 +113,18 @@ func Items(n *api.Items) string {
 	if n.Recalled {
 		text.WriteString("; recalled")
 	}
+	if n.Left > 0 {
+		fmt.Fprintf(&text, "; of %d something was not undone", n.Left)
+	}
 	return text.String()
+}
+
+// LeftBy says which order left something, and what, as far as that is known.
+func LeftBy(l *api.LeftBy) string {
+	if len(l.Steps) == 0 {
+		return "order " + l.Order + " left something that was not undone, as its end says"
+	}
+	return "not undone of order " + l.Order + ": " + strings.Join(l.Steps, ", ")
 }
 
 // Failures is how many attempts failed or expired, and how many of them the retry policy
@@ -146,7 +157,7 @@ func StepResult(s *api.Step) string {
 	if s.Passed {
 		text += "; the order went on without it"
 	}
-	if s.Leaves {
+	if s.Leaves && len(s.LeftBy) == 0 && (s.Items == nil || s.Items.Left == 0) { // it is not known which
 		text = strings.TrimPrefix(text+"; something that an order did for it was not undone: see the history", "-; ")
 	}
 	if s.Unknown && s.State != projections.Undone {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,7 +146,7 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	look()
 	all := 0
 	for behind := 0; ; {
-		page, next, err := r.store.Items(0, "o-1", "pay", behind, 70, true)
+		page, next, err := r.store.Items(0, "o-1", "pay", behind, 70, projections.ItemFilter{Failed: true})
 		must(t, err)
 		if len(page) == 0 {
 			break
@@ -164,7 +165,7 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 		t.Errorf("%d items failed", all)
 	}
 	for _, behind := range []int{items, items + 1, math.MaxInt} {
-		if page, _, err := r.store.Items(0, "o-1", "pay", behind, 70, false); len(page) != 0 || err != nil {
+		if page, _, err := r.store.Items(0, "o-1", "pay", behind, 70, projections.ItemFilter{}); len(page) != 0 || err != nil {
 			t.Errorf("behind item %d are %+v, %v", behind, page, err)
 		}
 	}
@@ -181,7 +182,7 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	if each := r.order.Steps[0].Each; r.order.State != projections.Processed || each.Failed != items/10 || each.Done != items-items/10 {
 		t.Fatalf("it is %s with %+v", r.order.State, each)
 	}
-	found, _, err := r.store.Items(0, "o-1", "pay", 9, 2, false)
+	found, _, err := r.store.Items(0, "o-1", "pay", 9, 2, projections.ItemFilter{})
 	must(t, err)
 	if got := fmt.Sprint(found[0].State, found[0].Order, string(found[0].Output), found[1].Number); got != `completed@o-1/pay:i10:2{"paid":true}11` {
 		t.Errorf("item 10 is %s", got)
@@ -228,17 +229,88 @@ func TestItemsAreUndone(t *testing.T) {
 	if each := r.order.Steps[0].Each; r.order.State != projections.Error || each.Undone != 34 || each.NotUndone != 1 || each.Done != 0 {
 		t.Fatalf("it is %s with %+v", r.order.State, each)
 	}
-	failed, _, err := r.store.Items(0, "o-1", "pay", 30, 10, true)
+	failed, _, err := r.store.Items(0, "o-1", "pay", 30, 10, projections.ItemFilter{Failed: true})
 	must(t, err)
 	if len(failed) != 1 || failed[0].State != projections.ItemUndoFailed || failed[0].Error == nil || failed[0].Error.Message != "order @o-1/pay:i35: the order gave no reason" {
 		t.Fatalf("not undone are %+v", failed)
 	}
 	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-2"}}))
 	r.next(t, projections.Compensated, 0)
-	undone, _, err := r.store.Items(0, "o-1", "pay", 34, 1, false)
+	undone, _, err := r.store.Items(0, "o-1", "pay", 34, 1, projections.ItemFilter{})
 	must(t, err)
 	if r.order.State != projections.Cancelled || undone[0].State != projections.ItemUndone || undone[0].Error != nil || undone[0].Output == nil {
 		t.Fatalf("it is %s with %+v", r.order.State, undone)
+	}
+}
+
+// Which orders that did items left something is known of each item, also once another order did it; whoever asks for those
+// alone finds them, page by page.
+func TestWhichItemsLeftSomething(t *testing.T) {
+	const items = 300
+	r := newErrandOf(t, `
+workflow: payout
+steps:
+  - {name: pay, each: {items: input, order: payment, atOnce: 300, onFailure: finish}}
+`, []byte("["+strings.TrimSuffix(strings.Repeat("12345,", items), ",")+"]"))
+	end := func(state projections.State, left ...int) {
+		t.Helper()
+		for len(r.begun) > 0 {
+			step := r.begun[0]
+			r.begun = r.begun[1:]
+			_, n, _ := events.ItemOf(step)
+			report := &events.Report{Parent: "o-1", Step: step, Child: r.order.ItemOrder(r.order.Step("pay"), n), State: string(projections.Processed)}
+			if r.order.Toward != "" {
+				report.State = string(projections.Compensated)
+			}
+			if slices.Contains(left, n) {
+				report.State, report.Left, report.Error = string(state), true, &events.Error{Code: "gone"}
+			} else if r.order.Toward == "" && n == 7 && r.order.ItemOrder(r.order.Step("pay"), n) == "@o-1/pay:i7" {
+				report.State, report.Error = string(projections.Raised), &events.Error{Code: "gone"}
+			}
+			r.record.Offset++
+			r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Report: report}))
+		}
+	}
+	command := func(c events.Command) {
+		t.Helper()
+		r.record.Offset++
+		r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &c}))
+	}
+	end(projections.Raised, 2, 3)
+	command(events.Command{Command: events.CommandResubmit, ID: "c-1"})
+	end(projections.Raised, 2)
+	command(events.Command{Command: events.CommandCancel, ID: "c-2"})
+	end(projections.Terminated, 3, 299)
+	command(events.Command{Command: events.CommandResubmit, ID: "c-3"})
+	end(projections.Compensated, 299)
+	stored, _, err := r.store.Order(0, "o-1")
+	must(t, err)
+	folded, err := r.state.Order("o-1")
+	must(t, err)
+	if each := stored.Step("pay").Each; stored.State != projections.Cancelled || each.Leaving() != 3 || !reflect.DeepEqual(stored.Steps, folded.Steps) {
+		t.Fatalf("it is %s, and %d items left something: %+v", stored.State, each.Leaving(), each)
+	}
+	for _, c := range []struct {
+		behind, limit int
+		wanted        projections.ItemFilter
+		want          string
+		next          int
+	}{
+		{0, 2, projections.ItemFilter{Left: true}, "2 failed [@o-1/pay:i2 @o-1/pay:i2:2]; 3 undone [@o-1/pay:i3 @o-1/pay:i3:2]; ", 3},
+		{3, 2, projections.ItemFilter{Left: true}, "299 undone [@o-1/pay:i299]; ", 0},
+		{0, 9, projections.ItemFilter{Left: true, Failed: true}, "2 failed [@o-1/pay:i2 @o-1/pay:i2:2]; ", 0},
+		{6, 1, projections.ItemFilter{}, "7 undone []; ", 7},
+		{298, 9, projections.ItemFilter{}, "299 undone [@o-1/pay:i299]; 300 undone []; ", 0},
+	} {
+		page, next, err := r.store.Items(0, "o-1", "pay", c.behind, c.limit, c.wanted)
+		must(t, err)
+		got := ""
+		for _, i := range page {
+			got += fmt.Sprintf("%d %s %v; ", i.Number, i.State, i.LeftBy)
+		}
+		if got != c.want || next != c.next {
+			t.Errorf("behind %d, %+v: %s, and then %d", c.behind, c.wanted, got, next)
+		}
 	}
 }
 
@@ -253,7 +325,7 @@ func TestAnItemsOutputIsReadAsItWasTaken(t *testing.T) {
 	if all := order.Steps[0].Each.Outputs(); len(all) != 2 || string(all[0]) != twice {
 		t.Errorf("the record has %s", all)
 	}
-	items, _, err := r.store.Items(0, "o-1", "pay", 0, 10, false)
+	items, _, err := r.store.Items(0, "o-1", "pay", 0, 10, projections.ItemFilter{})
 	must(t, err)
 	if len(items) != 2 || string(items[0].Output) != twice {
 		t.Errorf("the items are %+v", items)
@@ -269,7 +341,7 @@ func TestAPageOfLargeItems(t *testing.T) {
 	}
 	var pages []string
 	for behind := 0; ; {
-		page, next, err := r.store.Items(0, "o-1", "pay", behind, 1000, false)
+		page, next, err := r.store.Items(0, "o-1", "pay", behind, 1000, projections.ItemFilter{})
 		must(t, err)
 		pages = append(pages, fmt.Sprint(len(page), next))
 		if behind = next; next == 0 {

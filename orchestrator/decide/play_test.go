@@ -744,6 +744,9 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 		if s.Leaves {
 			fmt.Fprint(out, " leaves")
 		}
+		for _, child := range o.LeftBy(s) {
+			fmt.Fprintf(out, " left-by=%s", child)
+		}
 		for _, key := range s.Earlier {
 			fmt.Fprintf(out, " or-under=%s", events.IdempotencyKey(o.ID, s.Name, key.Resubmissions))
 		}
@@ -752,6 +755,9 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 		}
 		if e := s.Each; e != nil {
 			fmt.Fprintf(out, " items=%d completed=%d failed=%d undone=%d not-undone=%d running=%v", e.Count, e.Done, e.Failed, e.Undone, e.NotUndone, e.Running)
+			if n := e.Leaving(); n > 0 {
+				fmt.Fprintf(out, " leaving=%d", n)
+			}
 		}
 		if s.Undo != nil {
 			fmt.Fprint(out, "; undo:")

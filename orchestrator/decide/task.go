@@ -103,11 +103,7 @@ func (t task) key(format int) string {
 
 // stepKey is the key under which was done what is undone of a step now, or next.
 func stepKey(order string, s *projections.Step) string {
-	number := s.Resubmissions
-	if earlier := s.Undoing(); earlier != nil {
-		number = earlier.Resubmissions
-	}
-	return events.IdempotencyKey(order, s.Known(), number)
+	return events.IdempotencyKey(order, s.Known(), s.Under())
 }
 
 // turn says what an undo takes back next, of a step that may have run under several keys.

@@ -64,7 +64,7 @@ steps:
 		i = w.Run("i-2", t.TempDir())
 		close(gate)
 		w.order(i, "o-1", in(projections.Error))
-		failed, _, err := i.Items("o-1", "pay", 0, 1000, true)
+		failed, _, err := i.Items("o-1", "pay", 0, 1000, projections.ItemFilter{Failed: true})
 		if err != nil || len(failed) != items/10 || failed[1].Number != 17 || failed[1].Error.Code != "compensated" || failed[1].Order != "@o-1/pay:i17" {
 			t.Fatalf("%d items failed: %+v, %v", len(failed), failed, err)
 		}

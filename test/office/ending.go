@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // Ending brings orders to their end, once the services are well: operators let go
@@ -78,7 +79,7 @@ func (e *Ending) items(ctx context.Context, o *api.Order, open []string) (all []
 		if n := o.Steps[i].Items; n == nil || n.Running == 0 {
 			continue
 		}
-		page, err := e.Client.Items(ctx, o.OrderID, o.Steps[i].Name, false, 1000, "")
+		page, err := e.Client.Items(ctx, o.OrderID, o.Steps[i].Name, projections.ItemFilter{}, 1000, "")
 		if err != nil {
 			continue // it is looked at again
 		}

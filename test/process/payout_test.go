@@ -29,7 +29,7 @@ func TestThePayoutExample(t *testing.T) {
 	if err != nil || order.ProcessState != projections.Processed || order.Steps[0].Items.Completed != payments {
 		t.Fatalf("it is %+v: %v", order, err)
 	}
-	items, err := client.Items(t.Context(), id, "pay", false, payments, "")
+	items, err := client.Items(t.Context(), id, "pay", projections.ItemFilter{}, payments, "")
 	if err != nil || len(items.Items) != payments {
 		t.Fatalf("there are %+v: %v", items, err)
 	}
