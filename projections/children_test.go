@@ -8,8 +8,8 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-func ordered(step, child string, by time.Time) events.Event {
-	e := of(events.StepOrdered, step, 1)
+func ordered(child string, by time.Time) events.Event {
+	e := of(events.StepOrdered, "s0", 1)
 	e.Child, e.Workflow, e.CompleteBy, e.LockedBy = child, "book", by, "i-1"
 	return e
 }
@@ -26,7 +26,7 @@ func childOf(replyTo string, detached bool) events.Event {
 func TestAStepThatAnotherOrderDoes(t *testing.T) {
 	first := accepted("o-1", "flow")
 	first.Pinned = map[string]int64{"book": 3}
-	o := record(t, first, ordered("s0", "@o-1/s0", at(60)))
+	o := record(t, first, ordered("@o-1/s0", at(60)))
 	step := &o.Steps[0]
 	expect(t, "pinned", o.Pinned, map[string]int64{"book": 3})
 	expect(t, "state", o.State, Processing)
@@ -42,7 +42,7 @@ func TestAStepThatAnotherOrderDoes(t *testing.T) {
 	expect(t, "deadline", step.Deadline(), time.Time{})
 	expect(t, "step", step.State, Running)
 
-	o = record(t, first, ordered("s0", "@o-1/s0", time.Time{}), done("o-1", "s0"),
+	o = record(t, first, ordered("@o-1/s0", time.Time{}), done("o-1", "s0"),
 		events.Event{Type: events.OrderCompensating, End: "Cancelled", Reason: "why"})
 	undo := of(events.UndoOrdered, "s0", 1)
 	undo.Child, undo.LockedBy = "@o-1/s0", "i-1"
@@ -62,7 +62,7 @@ func TestWhichChildrenLeftSomething(t *testing.T) {
 	}
 	again := events.Event{Type: events.OrderResubmitted, Step: "s0"}
 	errored := events.Event{Type: events.OrderErrored, Reason: "no"}
-	first := []events.Event{accepted("o-1", "flow"), ordered("s0", "@o-1/s0", at(60)), ended(events.StepFailed, true), errored, again}
+	first := []events.Event{accepted("o-1", "flow"), ordered("@o-1/s0", at(60)), ended(events.StepFailed, true), errored, again}
 	o := &Order{}
 	for _, e := range first {
 		o.In(events.LeftByFormat)
@@ -70,9 +70,10 @@ func TestWhichChildrenLeftSomething(t *testing.T) {
 	}
 	before := o.Clone()
 	for _, e := range []events.Event{
-		ordered("s0", "@o-1/s0:2", at(60)), ended(events.StepFailed, false), errored, again,
-		ordered("s0", "@o-1/s0:3", at(60)), done("o-1", "s0"),
-		{Type: events.OrderCompensating, End: "Cancelled", Reason: "why"}, of(events.UndoOrdered, "s0", 1), ended(events.UndoFailed, true),
+		ordered("@o-1/s0:2", at(60)), ended(events.StepFailed, false), errored, again,
+		ordered("@o-1/s0:3", at(60)), done("o-1", "s0"),
+		{Type: events.OrderCompensating, End: "Cancelled", Reason: "why"},
+		of(events.UndoOrdered, "s0", 1), ended(events.UndoFailed, true),
 		of(events.UndoOrdered, "s0", 2), ended(events.UndoCompleted, true), // the same once more
 	} {
 		apply(t, o, e)

@@ -190,6 +190,7 @@ func TestAPI(t *testing.T) {
 	s.with("rerun", (*stage).testRerun)
 	s.with("problems of reruns", (*stage).testRerunProblems)
 	s.with("children", (*stage).testChildren)
+	s.with("children that are overdue", (*stage).testOverdueChildren)
 	s.with("items", (*stage).testItems)
 	s.with("release", (*stage).testRelease)
 	s.with("signals", (*stage).testSignals)

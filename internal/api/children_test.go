@@ -96,6 +96,52 @@ func (s *stage) testChildren() {
 	}
 }
 
+// An order that does a step, or an item, and is past its deadline is found as any other: in Error, with its alert, and on its parent as
+// one that waits for an operator; and what is due for people to decide in one, among the decisions that are.
+func (s *stage) testOverdueChildren() {
+	for _, source := range []string{
+		"workflow: brief\nversion: 1\ndeadline: 20ms\nsteps: [{name: wait, listen: {one: go}}]\n",
+		"workflow: asking\nversion: 1\nsteps: [{name: ask, approve: {roles: [clerk], outcomes: [yes, no], due: 1ms}}]\n",
+		"workflow: above\nversion: 1\nsteps: [{name: one, order: brief}, {name: many, after: [], each: {items: '[1]', order: brief}}, {name: asks, after: [], order: asking}]\n",
+	} {
+		if _, err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "a-1", Workflow: "above"}); err != nil {
+		s.Fatal(err)
+	}
+	waits := func(alerted *bool) bool { return alerted != nil && *alerted }
+	s.until(func() bool {
+		o, err := s.client.Order(s.Context(), "a-1")
+		if err != nil || len(o.Steps) < 3 || o.Steps[0].Child == nil || !waits(o.Steps[0].Child.Alerted) {
+			return false
+		}
+		items, err := s.client.Items(s.Context(), "a-1", "many", projections.ItemFilter{}, 10, "")
+		if err != nil || len(items.Items) != 1 || !waits(items.Items[0].Alerted) {
+			return false
+		}
+		due, err := s.client.Approvals(s.Context(), false, true, 1000, "")
+		return err == nil && slices.ContainsFunc(due.Approvals, func(a Approval) bool { return a.Order == "@a-1/asks" && a.Overdue })
+	})
+	if o := s.order("a-1", projections.Processing); o.Alert != nil {
+		s.Errorf("the order above has %+v", o.Alert)
+	}
+	alerts, err := s.client.Alerts(s.Context(), 1000, "")
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, id := range []string{"@a-1/one", "@a-1/many:i1"} {
+		n := slices.IndexFunc(alerts.Alerts, func(a Alert) bool { return a.Order == id })
+		if n < 0 || alerts.Alerts[n].Parent == nil || alerts.Alerts[n].Parent.Order != "a-1" || alerts.Alerts[n].Errors[0].Code != "overdue" {
+			s.Errorf("%s is not among the alerts as overdue: %+v", id, alerts)
+		}
+		s.order(id, projections.Error)
+	}
+	s.act("a-1", "cancel", "", http.StatusOK)
+	s.order("a-1", projections.Cancelled)
+}
+
 // leaves has an order be done anew, as in each round what does its steps ends with something that is not undone: two orders of
 // one step, and of the second item.
 func (s *stage) leaves(id string) *Order {
