@@ -71,14 +71,15 @@ func TestWhichChildrenLeftSomething(t *testing.T) {
 	before := o.Clone()
 	for _, e := range []events.Event{
 		ordered("@o-1/s0:2", at(60)), ended(events.StepFailed, false), errored, again,
-		ordered("@o-1/s0:3", at(60)), done("o-1", "s0"),
+		ordered("@o-1/s0:3", at(60)), ended(events.StepFailed, true), errored, again,
+		ordered("@o-1/s0:4", at(60)), done("o-1", "s0"),
 		{Type: events.OrderCompensating, End: "Cancelled", Reason: "why"},
 		of(events.UndoOrdered, "s0", 1), ended(events.UndoFailed, true),
 		of(events.UndoOrdered, "s0", 2), ended(events.UndoCompleted, true), // the same once more
 	} {
 		apply(t, o, e)
 	}
-	expect(t, "which", o.LeftBy(&o.Steps[0]), []string{"@o-1/s0", "@o-1/s0:3"})
+	expect(t, "which", o.LeftBy(&o.Steps[0]), []string{"@o-1/s0", "@o-1/s0:3", "@o-1/s0:4"})
 	expect(t, "which it was before", before.LeftBy(&before.Steps[0]), []string{"@o-1/s0"})
 	expect(t, "of another step", o.LeftBy(&o.Steps[1]), []string{})
 

@@ -276,7 +276,7 @@ steps:
 		r.record.Offset++
 		r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &c}))
 	}
-	end(projections.Raised, 2, 3)
+	end(projections.Raised, 2, 3, 4)
 	command(events.Command{Command: events.CommandResubmit, ID: "c-1"})
 	end(projections.Raised, 2)
 	command(events.Command{Command: events.CommandCancel, ID: "c-2"})
@@ -287,7 +287,7 @@ steps:
 	must(t, err)
 	folded, err := r.state.Order("o-1")
 	must(t, err)
-	if each := stored.Step("pay").Each; stored.State != projections.Cancelled || each.Leaving() != 3 || !reflect.DeepEqual(stored.Steps, folded.Steps) {
+	if each := stored.Step("pay").Each; stored.State != projections.Cancelled || each.Leaving() != 4 || !reflect.DeepEqual(stored.Steps, folded.Steps) {
 		t.Fatalf("it is %s, and %d items left something: %+v", stored.State, each.Leaving(), each)
 	}
 	for _, c := range []struct {
@@ -297,7 +297,7 @@ steps:
 		next          int
 	}{
 		{0, 2, projections.ItemFilter{Left: true}, "2 failed [@o-1/pay:i2 @o-1/pay:i2:2]; 3 undone [@o-1/pay:i3 @o-1/pay:i3:2]; ", 3},
-		{3, 2, projections.ItemFilter{Left: true}, "299 undone [@o-1/pay:i299]; ", 0},
+		{3, 9, projections.ItemFilter{Left: true}, "4 undone [@o-1/pay:i4]; 299 undone [@o-1/pay:i299]; ", 0},
 		{0, 9, projections.ItemFilter{Left: true, Failed: true}, "2 failed [@o-1/pay:i2 @o-1/pay:i2:2]; ", 0},
 		{6, 1, projections.ItemFilter{}, "7 undone []; ", 7},
 		{298, 9, projections.ItemFilter{}, "299 undone [@o-1/pay:i299]; 300 undone []; ", 0},
