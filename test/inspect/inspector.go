@@ -373,7 +373,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for i, want := range l.Steps {
 		got := &o.Steps[i]
-		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) || got.Leaves != want.Leaves || !sameItems(got.Each, want.Items) {
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) || got.Leaves != want.Leaves || !slices.Equal(o.LeftBy(got), want.LeftBy) || !sameItems(got.Each, want.Items) {
 			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
 		}
 		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)
@@ -513,12 +513,16 @@ func sameItems(got *projections.Each, want *oracle.Items) bool {
 	if got == nil || want == nil {
 		return (got == nil) == (want == nil)
 	}
+	left := 0
 	for i := range want.All {
 		if got.State(i+1).String() != want.All[i].State {
 			return false
 		}
+		if want.All[i].Left {
+			left++
+		}
 	}
-	return samePages(got.Pages, want.Pages) && got.Count == len(want.All) && got.Recalled == want.Recalled && got.AtOnce == want.AtOnce && slices.Equal(got.Running, want.Running)
+	return got.Leaving() == left && samePages(got.Pages, want.Pages) && got.Count == len(want.All) && got.Recalled == want.Recalled && got.AtOnce == want.AtOnce && slices.Equal(got.Running, want.Running)
 }
 
 func samePages(got *projections.Pages, want *oracle.Pages) bool {

@@ -152,6 +152,18 @@ func (l *Ledger) remains(e *events.Event, s *Step) {
 	fits := l.Format >= events.LeavesFormat && told
 	l.rule("C3", fits, "it says that something of it was not undone, and another order told so: %t, in format %d", told, l.Format)
 	s.Leaves = s.Leaves || fits
+	switch n := s.undone().Resubmissions; {
+	case !fits || l.Format < events.LeftByFormat:
+	case e.Item > 0:
+		s.Items.All[e.Item-1].Left = true
+	default:
+		if e.Type == events.StepFailed {
+			n = s.Resubmissions
+		}
+		if by := childID(l.key(s, false, n)); !slices.Contains(s.LeftBy, by) {
+			s.LeftBy = append(s.LeftBy, by)
+		}
+	}
 }
 
 // open says that of the order, which has ended, something ran, or may have run, and was not undone.

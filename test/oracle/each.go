@@ -92,6 +92,8 @@ type Item struct {
 	Order string // that does it
 	round int
 	page  int // that it is of, else 0
+	// Left says that an order which did it left something that was not undone, since [events.LeftByFormat].
+	Left bool
 
 	value, output jsontext.Value
 }

@@ -56,6 +56,8 @@ type Step struct {
 	Child *Child
 	// Leaves says that one which did it, or an item of it, told that something of that was not undone.
 	Leaves bool
+	// LeftBy are those of which that is known, but for orders of items, since [events.LeftByFormat].
+	LeftBy []string
 	// Approves is there once it asks people.
 	Approves *Approval
 	// Items are there once it is done for each of them.
