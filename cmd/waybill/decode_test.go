@@ -163,6 +163,12 @@ func TestDecoded(t *testing.T) {
 	waybill(t, "", "dead-letters", "show", letter, "--decode", "-o", "json").want(t, 0, `"undecoded": "the codec answered 502`, "not decoded")
 	away.Store(false)
 
+	waybill(t, "", "order", "terminate", "o-1", "--note", "enough").want(t, 0, "", "")
+	waybill(t, "", "order", "history", "o-1", "-f", "--decode", "-o", "json").want(t, 0, "clear:<b>4", "")
+	away.Store(true)
+	waybill(t, "", "order", "history", "o-1", "-f", "--decode", "-o", "json").want(t, 0, "enc:4", "not decoded: the codec answered 502")
+	away.Store(false)
+
 	// Who may not read them has the codec not even be asked; who decides sees what it is about.
 	i.Claim("groups", []string{"viewers"})
 	come(i.Token(nil))

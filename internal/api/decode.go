@@ -40,17 +40,23 @@ func (s *Server) decode(c huma.Context, _ string, answer any) (any, error) {
 		return answer, nil
 	}
 	var p payloads
+	decoded := func() (why string) {
+		if why = s.decoded(c.Context(), &p); why == "" && len(p.values) > 0 {
+			s.audit(c.Context(), decodedFor, "operation", c.Operation().OperationID, "of", cmp.Or(c.Param("id"), askingOf(c.Context()).target, c.Param("name")))
+		}
+		return why
+	}
 	switch v := answer.(type) {
 	case Order:
 		p.order(&v)
-		v.Undecoded = s.decoded(c, &p)
+		v.Undecoded = decoded()
 		return v, nil
 	case History:
 		all, err := p.history(&v)
 		if err != nil {
 			return nil, err
 		}
-		if v.Undecoded = s.decoded(c, &p); v.Undecoded == "" {
+		if v.Undecoded = decoded(); v.Undecoded == "" {
 			for n := range all {
 				v.Events[n] = all[n].Append(nil)
 			}
@@ -61,23 +67,23 @@ func (s *Server) decode(c huma.Context, _ string, answer any) (any, error) {
 			add(&p, &v.Items[n].Output)
 			p.fault(&v.Items[n].Error)
 		}
-		v.Undecoded = s.decoded(c, &p)
+		v.Undecoded = decoded()
 		return v, nil
 	case AlertPage:
 		for n := range v.Alerts {
 			p.alert(&v.Alerts[n])
 		}
-		v.Undecoded = s.decoded(c, &p)
+		v.Undecoded = decoded()
 		return v, nil
 	case ApprovalPage:
 		for n := range v.Approvals {
 			add(&p, &v.Approvals[n].Show)
 		}
-		v.Undecoded = s.decoded(c, &p)
+		v.Undecoded = decoded()
 		return v, nil
 	case WholeDeadLetter:
 		p.letter(&v)
-		switch v.Undecoded = s.decoded(c, &p); {
+		switch v.Undecoded = decoded(); {
 		case v.Value != nil && v.Value.Text == nil:
 			v.Undecoded = "bytes that are no UTF-8 are not sent to the codec"
 		case v.Value != nil && len(p.values) == 0 && s.codec != nil:
@@ -88,19 +94,22 @@ func (s *Server) decode(c huma.Context, _ string, answer any) (any, error) {
 		return v, nil
 	case Schedule:
 		add(&p, &v.Input)
-		v.Undecoded = s.decoded(c, &p)
+		v.Undecoded = decoded()
 		return v, nil
 	case SchedulePage:
 		for n := range v.Schedules {
 			add(&p, &v.Schedules[n].Input)
 		}
-		v.Undecoded = s.decoded(c, &p)
+		v.Undecoded = decoded()
 		return v, nil
 	case huma.StatusError: // which has none
 		return answer, nil
 	}
 	return nil, fmt.Errorf("nothing says what of a %T is to be decoded", answer)
 }
+
+// decodedFor is what the audit log says of who is given what was decoded.
+const decodedFor = "payloads were decoded"
 
 // payloads are those of an answer, and what is done with each once it is decoded.
 type payloads struct {
@@ -198,20 +207,25 @@ func (p *payloads) history(h *History) ([]events.Event, error) {
 		if *e, err = events.Decode[events.Event](h.Events[n]); err != nil {
 			return nil, fmt.Errorf("decode an event: %w", err)
 		}
-		add(p, &e.Input)
-		add(p, &e.Output)
-		add(p, &e.Data)
-		if e.Error != nil {
-			p.text(&e.Error.Message)
-		}
-		for i := range e.Errors {
-			p.text(&e.Errors[i].Message)
-		}
-		if e.Schedule != nil {
-			add(p, &e.Schedule.Input)
-		}
+		p.event(e)
 	}
 	return all, nil
+}
+
+// event adds what is in an event, which is the caller's own.
+func (p *payloads) event(e *events.Event) {
+	add(p, &e.Input)
+	add(p, &e.Output)
+	add(p, &e.Data)
+	if e.Error != nil {
+		p.text(&e.Error.Message)
+	}
+	for i := range e.Errors {
+		p.text(&e.Errors[i].Message)
+	}
+	if e.Schedule != nil {
+		add(p, &e.Schedule.Input)
+	}
 }
 
 // letter adds the value of a dead letter, if it is text: as the JSON that it is, or is not. It stays as it was, and what is decoded stands beside it: who puts
@@ -235,16 +249,16 @@ func (p *payloads) letter(d *WholeDeadLetter) {
 }
 
 // decoded has the codec decode payloads for whoever asks, and puts them where they belong: all, or none, and why.
-func (s *Server) decoded(c huma.Context, p *payloads) (why string) {
+func (s *Server) decoded(ctx context.Context, p *payloads) (why string) {
 	if len(p.values) == 0 {
 		return ""
 	}
 	if s.codec == nil {
 		return noCodec
 	}
-	decoded, err := s.askCodec(c.Context(), p.values)
+	decoded, err := s.askCodec(ctx, p.values)
 	if err != nil {
-		if c.Context().Err() == nil && !s.codecFailures.Another("codec", time.Now()) { // not a line for each page meanwhile
+		if ctx.Err() == nil && !s.codecFailures.Another("codec", time.Now()) { // not a line for each page meanwhile
 			s.log.Warn("payloads were not decoded", "why", err)
 		}
 		return err.Error()
@@ -252,18 +266,26 @@ func (s *Server) decoded(c huma.Context, p *payloads) (why string) {
 	for n := range decoded {
 		p.set[n](decoded[n])
 	}
-	s.audit(c.Context(), "payloads were decoded", "operation", c.Operation().OperationID, "of", cmp.Or(c.Param("id"), askingOf(c.Context()).target, c.Param("name")))
 	return ""
 }
 
 var errCodecBusy = errors.New("as many requests as may be are with the codec, of yours or of all; try again in a moment")
 
-// askCodec has the codec decode once there is a place for who asks. One that waits for that keeps nobody from being answered.
+// askCodec has the codec decode once there is a place for who asks. One that waits for that keeps nobody from being answered. A stream, which has no
+// place among the requests, waits longer: what it sends undecoded nobody asks for again.
 func (s *Server) askCodec(ctx context.Context, values []jsontext.Value) ([]jsontext.Value, error) {
 	a := askingOf(ctx)
 	who, _ := a.who()
-	if !s.decoding.take(who) {
-		place := placeOf(ctx)
+	switch place := placeOf(ctx); {
+	case s.decoding.take(who):
+	case !place.held:
+		wait, cancel := context.WithTimeout(ctx, streamsWait*s.codecPatience)
+		got := s.decoding.await(wait, who)
+		cancel()
+		if !got {
+			return nil, errCodecBusy
+		}
+	default:
 		leave, room := place.of.rest()
 		if !room {
 			return nil, errCodecBusy
@@ -286,8 +308,11 @@ func (s *Server) askCodec(ctx context.Context, values []jsontext.Value) ([]jsont
 	return s.codec.Decode(ctx, a.token, values) //nolint:wrapcheck // it is a sentence for whoever asks
 }
 
-// codecPatience is how long a request waits for a place among those that are with the codec.
-const codecPatience = time.Second
+const (
+	// codecPatience is how long a request waits for a place among those that are with the codec, and streamsWait how many times that a stream does.
+	codecPatience = time.Second
+	streamsWait   = 5
+)
 
 // codecPlaces are the places of requests that are with the codec. One caller may have a quarter of them, so that one who asks for much
 // leaves places to others, however slow the codec is.

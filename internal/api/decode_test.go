@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -223,7 +224,8 @@ func TestDecoding(t *testing.T) {
 			}
 		}
 	}
-	if slices.Sort(decodes); !slices.Equal(decodes, slices.Sorted(maps.Keys(all))) {
+	streamed := append(slices.Collect(maps.Keys(all)), "follow-order") // see TestDecodedStreams
+	if slices.Sort(decodes); !slices.Equal(decodes, slices.Sorted(slices.Values(streamed))) {
 		t.Errorf("decode is known to %q", decodes)
 	}
 
@@ -404,7 +406,7 @@ func TestDecodingFails(t *testing.T) {
 	if n := strings.Count(log.String(), "payloads were not decoded"); n < 5 || n > 15 || strings.Contains(log.String(), "plain") {
 		t.Errorf("that payloads were not decoded is %d times in the log: %s", n, &log)
 	}
-	for path, want := range map[string]string{"/api/v1/orders/o-1?decode=yes": "invalid boolean", "/api/v1/orders/o-1/events?decode=true": "unknown query parameter", "/api/v1/orders?decode=true": "unknown query parameter", "/api/v1/orders/o-1?decode=": "it is empty"} {
+	for path, want := range map[string]string{"/api/v1/orders/o-1?decode=yes": "invalid boolean", "/api/v1/orders/o-1/events?decode=yes": "invalid boolean", "/api/v1/orders?decode=true": "unknown query parameter", "/api/v1/orders/o-1?decode=": "it is empty"} {
 		if status, _, body := s.ask(request{path: path}); status != 422 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -688,4 +690,194 @@ func TestWhatIsDecodedIsAnother(t *testing.T) {
 	if p.set[1](jsontext.Value(`{"a":1}`)); fault.Message != `{"a":1}` {
 		t.Errorf("%+v", fault)
 	}
+}
+
+// undecoded says why a payload of what is sent is as it is stored, "" if none is.
+func (e told) undecoded(t *testing.T) string {
+	t.Helper()
+	var said NotDecoded
+	if err := json.Unmarshal([]byte(e.data), &said); err != nil {
+		t.Errorf("%+v: %v", e, err)
+	}
+	return said.Undecoded
+}
+
+// Streams give what there is and what comes decoded, to who may read it, by the token with which they began; what the codec does not decode comes all the
+// same, and says so, and what comes next is decoded again. Who resumes misses nothing.
+func TestDecodedStreams(t *testing.T) {
+	var log bytes.Buffer
+	d, i := newDecoder(t), issuer.New(t)
+	s, keys := known(t, slog.New(slog.NewTextHandler(&log, nil)), map[string]string{
+		"root": "roles: [admin]", "view": "roles: [viewer]",
+		"certificates": "oidc:\n  issuer: " + i.URL + "\n  audience: " + issuer.Client + "\n  subject: email\n  roles: [{group: ops, roles: [payload-reader]}]\n",
+	}, d.configured)
+	s.failed("o-1", "leaky")
+	as := func(token string) *stage {
+		own := *s
+		own.token = token
+		return &own
+	}
+	const order, alerts = "/api/v1/orders/o-1/events?decode=true", "/api/v1/alerts?decode=true"
+	token, strange := i.Token(map[string]any{"email": "ana", "groups": []string{"ops"}}), i.Token(map[string]any{"email": "dan", "groups": []string{"ops"}})
+	d.knows(token, "ana")
+	stored := s.history("o-1")
+	_, _, body := as(token).ask(request{path: "/api/v1/orders/o-1/history?decode=true"})
+	var page History
+	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Events) != len(stored) {
+		t.Fatalf("%s: %v", body, err)
+	}
+	d.times()
+	ana := as(token).opens(order, "")
+	payloads := 0
+	for n, want := range page.Events {
+		e, more := ana.next()
+		if !more || e.id != fmt.Sprint(n+1) || sorted(t, e.data) != sorted(t, string(want)) {
+			t.Fatalf("%+v is not %s", e, want)
+		}
+		if strings.Contains(e.data, "plain of ana") {
+			payloads++
+		}
+	}
+	if n, by := d.times(); n != 1 || by != "Bearer "+token || payloads < 3 || payloads == len(page.Events) {
+		t.Errorf("for %d events with payloads of %d the codec is asked %d times with %.20s", payloads, len(page.Events), n, by)
+	}
+	if e, _ := as(token).opens(order, "1").next(); e.id != "2" || sorted(t, e.data) != sorted(t, string(page.Events[1])) {
+		t.Errorf("behind the first comes %+v", e)
+	}
+	d.times()
+	masked := as(keys["view"]).opens(order, "")
+	for range stored {
+		if e, _ := masked.next(); strings.Contains(e.data, "canary") || strings.Contains(e.data, "plain") || e.undecoded(t) != "" {
+			t.Errorf("who may not read payloads is told %+v", e)
+		}
+	}
+	if n, _ := d.times(); n != 0 {
+		t.Errorf("for who may not read payloads the codec is asked %d times", n)
+	}
+
+	// Whom the codec does not know is told so where there is something to decode, and goes on.
+	dan := as(strange).opens(order, "")
+	for n := range stored {
+		e, _ := dan.next()
+		has := strings.Contains(string(page.Events[n]), "plain of ana")
+		if want := map[bool]string{true: "the codec does not decode for you: it answered 403 Forbidden"}[has]; e.id != fmt.Sprint(n+1) || e.undecoded(t) != want || strings.Contains(e.data, "plain") {
+			t.Errorf("%+v, of which it is to be said %q", e, want)
+		}
+	}
+	listed := as(token).onList("alerts?decode=true", "")
+	unlisted := as(strange).onList("alerts?decode=true", "")
+	hidden, unasked := as(keys["view"]).onList("alerts?decode=true", ""), as(token).onList("alerts", "")
+	d.times()
+	s.tells("o-1", `{"signal":"nothing"}`)
+	for _, r := range []*stream{ana, dan} {
+		if e, _ := r.next(); !strings.Contains(e.data, "signal") || e.undecoded(t) != "" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if n, _ := d.times(); n != 0 {
+		t.Errorf("for an event without payloads the codec is asked %d times", n)
+	}
+	s.failed("o-2", "leaky")
+	alert := func(r *stream) (e told) {
+		t.Helper()
+		for !strings.Contains(e.data, `"order":"o-2"`) {
+			var more bool
+			if e, more = r.next(); !more {
+				t.Fatal("there is no alert")
+			}
+		}
+		return e
+	}
+	if e := alert(listed); e.undecoded(t) != "" || !strings.Contains(e.data, `"message":"plain of ana"`) {
+		t.Errorf("%+v", e)
+	}
+	if e := alert(unlisted); !strings.Contains(e.undecoded(t), "403 Forbidden") || !strings.Contains(e.data, `"message":"canary"`) {
+		t.Errorf("%+v", e)
+	}
+	if e := alert(unasked); e.undecoded(t) != "" || !strings.Contains(e.data, `"message":"canary"`) {
+		t.Errorf("without decode it tells %+v", e)
+	}
+	if e := alert(hidden); e.undecoded(t) != "" || strings.Contains(e.data, "canary") || !strings.Contains(e.data, `"masked":true`) {
+		t.Errorf("%+v", e)
+	}
+	d.knows(strange, "dan")
+	s.act("o-1", "resubmit", `{"input":"canary"}`, http.StatusOK)
+	for name, r := range map[string]*stream{"ana": ana, "dan": dan} {
+		for e, more := r.next(); !strings.Contains(e.data, "plain of "+name); e, more = r.next() {
+			if !more || e.undecoded(t) != "" {
+				t.Fatalf("%+v", e)
+			}
+		}
+	}
+	for operation, n := range map[string]int{"who=ana … follow-order audit.of=o-1": 2, "who=dan … follow-order audit.of=o-1": 1, `who=ana … follow-alerts audit.of=""`: 1} { // once for each stream
+		who, operation, _ := strings.Cut(operation, " … ")
+		if got := strings.Count(log.String(), `audit.what="payloads were decoded" audit.`+who+" audit.method=oidc audit.from=127.0.0.1 audit.operation="+operation+"\n"); got != n {
+			t.Errorf("that %s %s had payloads decoded is %d times in the log: %s", who, operation, got, &log)
+		}
+	}
+	if strings.Contains(log.String(), "plain of") || strings.Contains(log.String(), "canary") || strings.Contains(log.String(), token) {
+		t.Error("what is decoded, or a token, is in the log")
+	}
+	if status, _, answer := s.ask(request{path: "/api/v1/orders?decode=true", header: http.Header{"Accept": {eventStream}}}); status != http.StatusUnprocessableEntity || !strings.Contains(answer, "unknown query parameter") {
+		t.Errorf("orders, of which nothing is decoded: %d %s", status, answer)
+	}
+}
+
+// A codec that is slow takes no place of requests from a stream that waits for it, and no event; whoever is not with it in time is told so. What ends a
+// stream has nothing sent undecoded.
+func TestStreamsOfASlowCodec(t *testing.T) {
+	d := newDecoder(t)
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{"root": "roles: [admin]", "ana": "roles: [payload-reader]"}, d.configured, func(cfg *Config) { cfg.Requests = 64 })
+	s.failed("o-1", "leaky")
+	s.token = keys["ana"]
+	came, goes := make(chan struct{}), make(chan struct{})
+	d.answers(func(w http.ResponseWriter, _ *http.Request) {
+		came <- struct{}{}
+		<-goes
+		http.Error(w, "", http.StatusInternalServerError)
+	})
+	const order = "/api/v1/orders/o-1/events?decode=true"
+	all := make([]*stream, codec.AtOnce/4)
+	for n := range all {
+		all[n] = s.opens(order, "")
+		<-came
+	}
+	s.until(func() bool { return len(s.server.shares.places) == 0 && s.server.decoding.count() == len(all) })
+	s.server.codecPatience = time.Millisecond
+	if e, _ := s.opens(order, "").next(); e.id != "1" || e.undecoded(t) != errCodecBusy.Error() || !strings.Contains(e.data, "canary") {
+		t.Errorf("one stream more is told %+v", e)
+	}
+	s.server.codecPatience = time.Hour
+	waits := s.opens(order, "")
+	goes <- struct{}{}
+	<-came
+	if places, resting := len(s.server.shares.places), len(s.server.shares.resting); places != 0 || resting != 0 {
+		t.Errorf("a stream that is with the codec after it waited for that has %d places, and rests in %d", places, resting)
+	}
+	close(goes)
+	if e, _ := waits.next(); e.id != "1" || !strings.Contains(e.undecoded(t), "500") || !strings.Contains(e.data, "canary") {
+		t.Errorf("who waited for a place is told %+v", e)
+	}
+
+	d.answers(func(_ http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		<-r.Context().Done()
+	})
+	gone := s.opens(order, "")
+	<-came
+	gone.end()
+	s.until(func() bool { return s.server.decoding.count() == 0 })
+	last := s.opens(order, "")
+	<-came
+	s.server.Detach(errors.New("over"))
+	if rest := last.all(); len(rest) > 0 || s.server.decoding.count() != 0 {
+		t.Errorf("a stream that ends while the codec is asked tells %v", rest)
+	}
+}
+
+// count is how many there are with the codec.
+func (p *codecPlaces) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
 }

@@ -70,22 +70,63 @@ func (s *Server) followsLists(api huma.API) {
 			if err != nil {
 				return nil, err
 			}
-			return s.followList(ctx, in.Last, "order", filter.Selects, func(c *listChange, may bool, partition int32) ([]byte, error) {
-				return c.summary(may, partition)
+			return s.followList(ctx, in.Last, "order", filter.Selects, func(ctx context.Context, f *followingList, all []*pendingChange) (texts [][]byte, err error) {
+				texts = make([][]byte, len(all))
+				for n, p := range all {
+					if p.is && err == nil {
+						texts[n], err = p.summary(callerOf(ctx).May(identity.PayloadReader, p.Is.Workflow), f.instance.Partition(p.Is.ID))
+					}
+				}
+				return texts, err
 			})
 		})
 	register(api, identity.Viewer, huma.Operation{OperationID: "follow-alerts", Method: http.MethodGet, Path: "/api/v1/alerts", Errors: []int{http.StatusServiceUnavailable}},
-		func(ctx context.Context, in *FollowInput) (*huma.StreamResponse, error) {
+		func(ctx context.Context, in *struct {
+			FollowInput
+			DecodeInput
+		},
+		) (*huma.StreamResponse, error) {
 			seen := visible(callerOf(ctx), identity.Viewer)
 			alerted := func(o *projections.Order) bool { return o.Alert != nil && (seen == nil || seen(o.Workflow)) }
-			return s.followList(ctx, in.Last, "alert", alerted, func(c *listChange, may bool, _ int32) ([]byte, error) {
-				a := alertOf(c.Is)
-				if !may {
-					maskAlert(a)
-				}
-				return encodeSent(a)
+			return s.followList(ctx, in.Last, "alert", alerted, func(ctx context.Context, f *followingList, all []*pendingChange) ([][]byte, error) {
+				return f.alerts(ctx, all, in.Decode)
 			})
 		})
+}
+
+// FollowedAlert is an alert as a stream tells it.
+type FollowedAlert struct {
+	*Alert
+	NotDecoded
+}
+
+// alerts are the texts of those that changes are of, decoded at once if that is asked for: what a stream holds is less than the codec is sent at a time.
+func (f *followingList) alerts(ctx context.Context, all []*pendingChange, decodes bool) (texts [][]byte, err error) {
+	told := make([]FollowedAlert, len(all))
+	upTo := make([]int, len(all)+1) // how many payloads the alerts before it have
+	var p payloads
+	for n, c := range all {
+		if c.is {
+			told[n].Alert = alertOf(c.Is)
+			if !callerOf(ctx).May(identity.PayloadReader, c.Is.Workflow) {
+				maskAlert(told[n].Alert)
+			} else if decodes {
+				p.alert(told[n].Alert)
+			}
+		}
+		upTo[n+1] = len(p.values)
+	}
+	why := f.decode(ctx, &p)
+	texts = make([][]byte, len(all))
+	for n := range told {
+		if upTo[n+1] > upTo[n] {
+			told[n].Undecoded = why
+		}
+		if told[n].Alert != nil && err == nil {
+			texts[n], err = encodeSent(told[n])
+		}
+	}
+	return texts, err
 }
 
 // encodeSent makes JSON of what a stream sends, as answers are made of it.
@@ -376,7 +417,7 @@ type FollowLeft struct {
 }
 
 // followList sends what changes on a list.
-func (s *Server) followList(ctx context.Context, last, kind string, selects func(*projections.Order) bool, encode func(c *listChange, may bool, partition int32) ([]byte, error)) (_ *huma.StreamResponse, err error) {
+func (s *Server) followList(ctx context.Context, last, kind string, selects func(*projections.Order) bool, encode func(context.Context, *followingList, []*pendingChange) ([][]byte, error)) (_ *huma.StreamResponse, err error) {
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -386,7 +427,7 @@ func (s *Server) followList(ctx context.Context, last, kind string, selects func
 		done()
 		return nil, err
 	}
-	f := &followingList{following: following{Server: s, instance: i}, kind: kind, encode: encode, listener: &listener{selects: selects, wake: make(chan struct{}, 1)}}
+	f := &followingList{following: following{Server: s, instance: i, operation: "follow-" + kind + "s"}, kind: kind, encode: encode, listener: &listener{selects: selects, wake: make(chan struct{}, 1)}}
 	if f.feed, err = s.listen(f.listener, last); err != nil {
 		leave()
 		done()
@@ -400,7 +441,7 @@ func (s *Server) followList(ctx context.Context, last, kind string, selects func
 		f.out, f.control = w, http.NewResponseController(w)
 		placeOf(ctx).free()
 		if caller := callerOf(ctx); caller.Somewhere(identity.PayloadReader) {
-			s.audit(ctx, "payloads were read", "operation", c.Operation().OperationID) // a stream passes no [Server.mask]
+			s.audit(ctx, "payloads were read", "operation", f.operation) // a stream passes no [Server.mask]
 		}
 		f.run(ctx)
 	}}, nil
@@ -409,8 +450,9 @@ func (s *Server) followList(ctx context.Context, last, kind string, selects func
 // followingList is a stream of what changes on a list.
 type followingList struct {
 	following
-	kind     string // of events that tell of what is on the list
-	encode   func(c *listChange, may bool, partition int32) ([]byte, error)
+	kind string // of events that tell of what is on the list
+	// encode makes a text of each change of what is on the list.
+	encode   func(ctx context.Context, f *followingList, all []*pendingChange) ([][]byte, error)
 	listener *listener
 	feed     *listFeed
 }
@@ -419,7 +461,7 @@ type followingList struct {
 func (f *followingList) run(ctx context.Context) {
 	f.out.Header().Set("Content-Type", eventStream)
 	_ = f.control.SetReadDeadline(time.Time{}) // of the request, which was read; who closes the connection is heard
-	over, quiet := time.NewTimer(followFor), time.NewTicker(keepAlive)
+	over, quiet := time.NewTimer(f.followFor), time.NewTicker(keepAlive)
 	defer over.Stop()
 	defer quiet.Stop()
 	pace := time.NewTicker(followPace)
@@ -440,7 +482,11 @@ func (f *followingList) run(ctx context.Context) {
 		for more := true; more; {
 			var text []byte
 			var err error
-			if text, more, err = f.next(ctx); err != nil {
+			text, more, err = f.next(ctx)
+			if ctx.Err() != nil {
+				return // who resumes has what comes of it decoded
+			}
+			if err != nil {
 				f.fails(ctx, f.broken("tell what changes on a list", err))
 				return
 			}
@@ -467,25 +513,26 @@ func (f *followingList) next(ctx context.Context) (text []byte, more bool, _ err
 		}
 		text = appendSent(text, id, "reset", data)
 	}
+	texts, err := f.encode(ctx, f, all)
+	if err != nil {
+		return nil, false, err
+	}
 	for n, p := range all {
-		var data []byte
-		var err error
+		data := texts[n]
 		kind, with := f.kind, ""
 		switch {
 		case p.is:
-			data, err = f.encode(p.listChange, callerOf(ctx).May(identity.PayloadReader, p.Is.Workflow), f.instance.Partition(p.order()))
 		case p.was:
 			kind = "left"
 			gone := &FollowLeft{OrderID: p.order()}
 			if f.kind == "alert" {
 				gone.Order = gone.OrderID
 			}
-			data, err = json.Marshal(gone)
+			if data, err = json.Marshal(gone); err != nil {
+				return nil, false, fmt.Errorf("encode what left a list: %w", err)
+			}
 		default:
 			continue // it came and left again
-		}
-		if err != nil {
-			return nil, false, err
 		}
 		if n == len(all)-1 {
 			with = id

@@ -51,6 +51,7 @@ type Server struct {
 	schemas   huma.Registry // of bodies and answers
 	followers followers
 	patience  time.Duration // with who reads a stream
+	followFor time.Duration // see [followFor]
 	feedMu    sync.Mutex
 	feed      *listFeed // nil while nobody follows a list
 	activity  activity
@@ -104,7 +105,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: newCodecPlaces(cfg.Requests), codecPatience: codecPatience, codecFailures: identity.NewFailures()}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, followFor: followFor, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: newCodecPlaces(cfg.Requests), codecPatience: codecPatience, codecFailures: identity.NewFailures()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

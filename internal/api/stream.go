@@ -39,13 +39,14 @@ const (
 type followInput struct {
 	ID    string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
 	After uint64 `header:"Last-Event-ID" format:"uint64" doc:"The number of the last event that was received: the stream goes on behind it. A browser's EventSource sends it by itself"`
+	DecodeInput
 }
 
 func (s *Server) follow(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "follow-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}/events",
 		Summary: "Follow the journal events of an order", Tags: []string{"orders"},
-		Description: fmt.Sprintf("Server-sent events: each is an event of the journal, as in the history, with its number as id; those that there are, and then those that come. The stream ends behind the last event of an order that has ended, and 204 says that there is nothing behind Last-Event-ID. It also ends after %s, when its reader takes nothing for %s, and when the instance stops: resume it with Last-Event-ID. An event of the type problem says what else ended it, as a problem document. Lines that begin with a colon say nothing. 503 says that %d are followed, which is the most at a time, and 429 that %d are by one caller.", followFor, followPatience, maxFollowers, maxOfOne),
+		Description: fmt.Sprintf("Server-sent events: each is an event of the journal, as in the history, with its number as id; those that there are, and then those that come. The stream ends behind the last event of an order that has ended, and 204 says that there is nothing behind Last-Event-ID. It also ends after %s, when its reader takes nothing for %s, and when the instance stops: resume it with Last-Event-ID. With decode an event has undecoded if it has payloads that are as they are stored. An event of the type problem says what else ended it, as a problem document. Lines that begin with a colon say nothing. 503 says that %d are followed, which is the most at a time, and 429 that %d are by one caller.", followFor, followPatience, maxFollowers, maxOfOne),
 		Responses: map[string]*huma.Response{
 			"200": {Description: "The events", Content: map[string]*huma.MediaType{eventStream: sentEvents()}},
 			"204": {Description: "The order has ended, and has no event behind Last-Event-ID"},
@@ -82,7 +83,7 @@ func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.Stre
 	if err != nil {
 		return nil, err
 	}
-	f := &following{Server: s, instance: i, id: in.ID, after: in.After, masked: workflow != "" && !callerOf(ctx).May(identity.PayloadReader, workflow)}
+	f := &following{Server: s, instance: i, operation: "follow-order", id: in.ID, after: in.After, decodes: in.Decode, masked: workflow != "" && !callerOf(ctx).May(identity.PayloadReader, workflow)}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer done()
 		defer leave()
@@ -91,7 +92,7 @@ func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.Stre
 			return
 		}
 		if !f.masked {
-			s.audit(ctx, "payloads were read", "operation", "follow-order", "of", in.ID) // a stream passes no [Server.mask]
+			s.audit(ctx, "payloads were read", "operation", f.operation, "of", in.ID) // a stream passes no [Server.mask]
 		}
 		_, w := humago.Unwrap(c)
 		f.out, f.control = w, http.NewResponseController(w)
@@ -145,12 +146,15 @@ func (f *followers) count() int {
 // following is a stream of an order's events.
 type following struct {
 	*Server
-	instance *orchestrator.Instance
-	id       string
-	after    uint64 // the number of the last event that was sent
-	masked   bool
-	out      http.ResponseWriter
-	control  *http.ResponseController
+	instance  *orchestrator.Instance
+	operation string
+	id        string
+	after     uint64 // the number of the last event that was sent
+	masked    bool
+	decodes   bool // payloads are asked for decoded
+	told      bool // that some were decoded is in the audit log
+	out       http.ResponseWriter
+	control   *http.ResponseController
 }
 
 // run sends events until the order has ended, or nobody reads them, or ctx ends. It has no place among the requests that
@@ -160,10 +164,13 @@ func (f *following) run(ctx context.Context) {
 	_ = f.control.SetReadDeadline(time.Time{}) // of the request, which was read; who closes the connection is heard
 	watch := f.instance.Watch(f.id)
 	defer watch.Close()
-	over, quiet := time.NewTimer(followFor), time.NewTicker(keepAlive)
+	over, quiet := time.NewTimer(f.followFor), time.NewTicker(keepAlive)
 	defer over.Stop()
 	defer quiet.Stop()
 	place := placeOf(ctx)
+	if f.decodes && f.send(nil) != nil { // that it follows is heard before the codec is
+		return
+	}
 	for {
 		if !place.again(ctx) {
 			return
@@ -174,7 +181,10 @@ func (f *following) run(ctx context.Context) {
 			f.fails(ctx, err)
 			return
 		}
-		text, err := f.text(page.Events)
+		text, err := f.text(ctx, page.Events)
+		if ctx.Err() != nil {
+			return // who resumes has what comes of it decoded
+		}
 		if err != nil {
 			f.fails(ctx, f.broken("mask the events of order "+f.id, err))
 			return
@@ -183,7 +193,12 @@ func (f *following) run(ctx context.Context) {
 			return
 		}
 		if page.Next > 0 {
-			continue
+			select {
+			case <-over.C:
+				return
+			default:
+				continue
+			}
 		}
 		if o.State.Final() && f.after >= o.Seq {
 			return
@@ -217,11 +232,23 @@ func (f *following) next(ctx context.Context) (*projections.Order, orchestrator.
 	return o, page, nil
 }
 
-// text is how events are sent, and takes them for sent.
-func (f *following) text(page []events.Event) ([]byte, error) {
+// text is how events are sent, and takes them for sent. What is decoded of them is asked for at once: a page is less than the codec is sent at a time.
+func (f *following) text(ctx context.Context, page []events.Event) ([]byte, error) {
+	var p payloads
+	upTo := make([]int, len(page)+1) // how many payloads the events before it have
+	if f.decodes && !f.masked {
+		for n := range page {
+			p.event(&page[n])
+			upTo[n+1] = len(p.values)
+		}
+	}
+	why := f.decode(ctx, &p)
 	var text []byte
 	for n := range page {
 		event := page[n].Append(nil)
+		if why != "" && upTo[n+1] > upTo[n] {
+			event = append(append(append(event[:len(event)-1], `,"undecoded":`...), strconv.Quote(why)...), '}')
+		}
 		if f.masked {
 			var err error
 			if event, err = maskedEvent(event); err != nil {
@@ -238,6 +265,15 @@ func (f *following) text(page []events.Event) ([]byte, error) {
 		f.after = page[n].Seq
 	}
 	return text, nil
+}
+
+// decode has payloads be decoded, or says why they are not.
+func (f *following) decode(ctx context.Context, p *payloads) (why string) {
+	if why = f.decoded(ctx, p); why == "" && len(p.values) > 0 && !f.told {
+		f.told = true
+		f.audit(ctx, decodedFor, "operation", f.operation, "of", f.id)
+	}
+	return why
 }
 
 // appendSent appends a server-sent event, whose data are JSON: line breaks are but between its values.

@@ -169,6 +169,14 @@ func (s *stage) testFollow() {
 		}
 	}
 	long.end()
+
+	// A stream ends after its time also while there is more to send.
+	forLong := s.server.followFor
+	s.server.followFor = -1
+	if first := s.follows("long", "").all(); len(first) != followPage {
+		s.Errorf("in no time %d events are sent", len(first))
+	}
+	s.server.followFor = forLong
 }
 
 // Data are one line, also where a value has line breaks of its own.
