@@ -180,6 +180,7 @@ func TestConsole(t *testing.T) {
 	b.send(422, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a}]"), "workflow:2")
 	b.send(200, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a, agent: b}]"), "Registered.", "b/a")
 	b.send(200, "/workflows/w/retire", "version=1&retired=true", "may not have it")
+	b.page(200, "/find?q=w", "may not have it")
 	b.send(200, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a, agent: b}]"), "Registered before, and retired")
 
 	// What is too large, or too deep, to be laid out is shown as it is, and no more of it than people read.

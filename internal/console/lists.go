@@ -111,8 +111,11 @@ func (c *Console) find(v *visit) (*view, error) {
 	if name, _, labelled := strings.Cut(q, "="); labelled && events.CheckLabelName(name) == nil {
 		return &view{to: link("/orders", "where", q)}, nil
 	}
-	flows, err := v.client.Versions(v.Context(), q)
-	if err == nil && len(flows.Versions) > 0 {
+	_, err = v.client.Workflow(v.Context(), q, 0)
+	if err != nil { // one that is retired in all versions, or that orders have alone, which is known by counting them
+		_, err = v.client.Versions(v.Context(), q)
+	}
+	if err == nil {
 		return &view{to: "/workflows/" + api.PathEscape(q)}, nil
 	}
 	return nil, missing("There is no order, and no workflow, %q. To find orders by a label, or by a field that their workflow is searched by, write NAME=VALUE. One that was just submitted appears within moments.", q)
