@@ -54,6 +54,7 @@ type owner interface {
 	Unwell() error
 	Agents() map[string]lane.Agent
 	Callers() map[string]lane.Caller
+	Overdue() time.Time
 	Before(order, step string) (n int, found bool)
 	Narrows(h *lane.Halves)
 }

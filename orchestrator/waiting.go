@@ -90,6 +90,17 @@ func (i *Instance) Agents() map[string]lane.Agent {
 	return sums
 }
 
+// Overdue is since when that was due which was due first of what the lanes of this instance are to decide on; zero if nothing is. See
+// [lane.Lane.Overdue].
+func (i *Instance) Overdue() (first time.Time) {
+	for _, l := range i.members.lanes() {
+		if since := l.Overdue(); first.IsZero() || !since.IsZero() && since.Before(first) {
+			first = since
+		}
+	}
+	return first
+}
+
 // Meters measure what its lanes commit.
 func (i *Instance) Meters() *lane.Meters { return i.cfg.Meters }
 

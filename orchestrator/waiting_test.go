@@ -61,6 +61,31 @@ func TestLanesAreSummedByAgent(t *testing.T) {
 	}
 }
 
+// tarries is a lane that is to decide on something.
+type tarries struct {
+	ends
+	since time.Time
+}
+
+func (t tarries) Overdue() time.Time { return t.since }
+
+// What was due first is that of any partition.
+func TestWhatWasDueFirst(t *testing.T) {
+	first := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+	i := &Instance{members: newMembership(nil, 12, slog.New(slog.DiscardHandler))}
+	for p, since := range []time.Time{{}, {}, first.Add(time.Second), {}, first, first.Add(time.Hour), {}} {
+		if p == 2 && !i.Overdue().IsZero() {
+			t.Errorf("nothing is due, and it says %s", i.Overdue())
+		}
+		i.members.owned[int32(p)] = &ownership{lane: tarries{since: since}}
+	}
+	for range 50 { // lanes are asked in any order
+		if got := i.Overdue(); !got.Equal(first) {
+			t.Fatalf("it says %s, and not %s", got, first)
+		}
+	}
+}
+
 // Whoever is asked names the silence of an agent for which an order waits: who owns its partition,
 // and who only follows it.
 func TestWhoFollowsKnowsWhoIsSilent(t *testing.T) {

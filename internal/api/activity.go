@@ -32,6 +32,7 @@ type Sample struct {
 	Open    *Open    `json:"open" doc:"Orders that had not ended; null if that was not known"`
 	Waited  *float64 `json:"waited" doc:"Seconds for which the oldest input of a transaction had waited, on average of those in that time; null if there was none, and for callers who may see some workflows alone"`
 	Late    *float64 `json:"late" doc:"Seconds after which it was decided on what was due, on average of that time; null likewise"`
+	Overdue *float64 `json:"overdue" doc:"Seconds since that was due, at the end of that time, which was due first of what had not been decided on: a deadline, a retry, the end of a sleep, a tick. 0 if nothing was; without what waited until its agent could be asked; null for callers who may see some workflows alone"`
 	Oldest  *float64 `json:"oldest" doc:"Seconds since an agent was asked for what was with it for longest, or since what waited longest until its agent could be asked could have begun; 0 if there was neither; null for callers who may see some workflows alone"`
 }
 
@@ -60,7 +61,8 @@ type measured struct {
 	at     time.Time
 	totals lane.Totals
 	open   map[string]Open // by workflow, as it stands in labels; nil if that is not known
-	oldest float64
+	// oldest and overdue are in seconds.
+	oldest, overdue float64
 }
 
 // sampled is what was measured in the time up to another, by workflow, as it stands in labels.
@@ -70,7 +72,7 @@ type sampled struct {
 	begun, ended, errored map[string]float64
 	open                  map[string]Open
 	waited, late          *float64
-	oldest                float64
+	oldest, overdue       float64
 }
 
 // activity is what was measured of late: some hundred samples, each of as many workflows as stand in labels.
@@ -86,7 +88,7 @@ func (a *activity) note(now *measured) {
 	defer a.mu.Unlock()
 	if was := a.before; was != nil && now != nil {
 		a.samples = append(a.samples, sampled{
-			at: now.at, span: now.at.Sub(was.at), open: now.open, oldest: now.oldest,
+			at: now.at, span: now.at.Sub(was.at), open: now.open, oldest: now.oldest, overdue: now.overdue,
 			begun: since(was.totals.Accepted, now.totals.Accepted), ended: since(was.totals.Ended, now.totals.Ended), errored: since(was.totals.Errored, now.totals.Errored),
 			waited: mean(was.totals.Waited, now.totals.Waited), late: mean(was.totals.Late, now.totals.Late),
 		})
@@ -147,7 +149,7 @@ func (a *activity) of(now time.Time, visible func(workflow string) bool) []Sampl
 			}
 		}
 		if visible == nil {
-			one.Waited, one.Late, one.Oldest = s.waited, s.late, &s.oldest
+			one.Waited, one.Late, one.Oldest, one.Overdue = s.waited, s.late, &s.oldest, &s.overdue
 		}
 		all = append(all, one)
 	}
@@ -178,7 +180,7 @@ func measure(i *orchestrator.Instance, now time.Time) *measured {
 	if i.Owned() == 0 {
 		return nil
 	}
-	m := &measured{at: now, totals: i.Meters().Totals()}
+	m := &measured{at: now, totals: i.Meters().Totals(), overdue: secondsSince(i.Overdue())}
 	if counts, missing := i.Counts(); missing == 0 {
 		m.open = make(map[string]Open)
 		for which, n := range counts.Orders {

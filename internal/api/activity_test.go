@@ -18,7 +18,7 @@ func TestActivity(t *testing.T) {
 			at:     start.Add(time.Duration(n) * sampleEvery),
 			totals: lane.Totals{Accepted: map[string]float64{"a": accepted, "b": 7, lane.OtherNames: 2 * accepted}, Ended: map[string]float64{"b": accepted}, Waited: lane.Sum{Count: uint64(n), Seconds: float64(n) / 2}},
 			open:   map[string]Open{"a": {Error: 1}, "b": {Error: 2, Pending: 3}, lane.OtherNames: {Processing: 4}},
-			oldest: 5,
+			oldest: 5, overdue: 7,
 		}
 	}
 	a.note(nil)
@@ -35,11 +35,11 @@ func TestActivity(t *testing.T) {
 	if len(all) != 3 || !all[2].At.Equal(at(5).at) || all[1].Seconds != 30 {
 		t.Fatalf("%+v", all)
 	}
-	if s := all[0]; s.Begun != 3 || s.Ended != 1 || *s.Open != (Open{Error: 3, Pending: 3, Processing: 4}) || *s.Waited != .5 || s.Late != nil || *s.Oldest != 5 {
+	if s := all[0]; s.Begun != 3 || s.Ended != 1 || *s.Open != (Open{Error: 3, Pending: 3, Processing: 4}) || *s.Waited != .5 || s.Late != nil || *s.Oldest != 5 || *s.Overdue != 7 {
 		t.Errorf("of all: %+v, %+v", s, s.Open)
 	}
 	limited := a.of(at(5).at, func(workflow string) bool { return workflow != "b" })
-	if s := limited[0]; s.Begun != 1 || s.Ended != 0 || *s.Open != (Open{Error: 1}) || s.Waited != nil || s.Oldest != nil {
+	if s := limited[0]; s.Begun != 1 || s.Ended != 0 || *s.Open != (Open{Error: 1}) || s.Waited != nil || s.Oldest != nil || s.Overdue != nil {
 		t.Errorf("of some: %+v, %+v", s, s.Open)
 	}
 	again := at(6)

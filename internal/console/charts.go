@@ -105,6 +105,7 @@ var measures = []struct {
 		{"on input", "busy", seconds(func(s *api.Sample) *float64 { return s.Waited })},
 		{"on what is due", "odd", seconds(func(s *api.Sample) *float64 { return s.Late })},
 	}},
+	{"For how long it was due what is not decided", lasting, []series{{"longest", "odd", seconds(func(s *api.Sample) *float64 { return s.Overdue })}}},
 	{"For how long an agent is waited for", lasting, []series{{"longest", "waits", seconds(func(s *api.Sample) *float64 { return s.Oldest })}}},
 }
 

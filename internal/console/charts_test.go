@@ -18,12 +18,16 @@ func TestCharts(t *testing.T) {
 	a := &api.Activity{Instance: "i", Partitions: 1, Samples: []api.Sample{
 		sample(1, 10, &api.Open{Error: 1}), sample(2, 20, nil), sample(20, 5, &api.Open{Pending: 2}), sample(21, 0, &api.Open{Pending: 4}),
 	}}
+	a.Samples[2].Overdue, a.Samples[3].Overdue = new(120.0), new(60.0)
 	c := chartsOf(a)
 	titles := make(map[string]chart)
 	for _, one := range c.Charts {
 		titles[one.Title] = one
 	}
-	if len(titles) != 3 { // how late it is decided, and agents, are not known
+	if overdue := titles["For how long it was due what is not decided"]; overdue.Most != lasting(120) || overdue.Lines[0].Now != lasting(60) || !strings.HasSuffix(overdue.Lines[0].Runs[0], "300.0,35.0") || !strings.Contains(overdue.Says(), "longest: "+lasting(60)) {
+		t.Errorf("%+v", overdue)
+	}
+	if len(titles) != 4 { // how late it is decided, and agents, are not known
 		t.Fatalf("%+v", titles)
 	}
 	begun := titles["Orders a minute"].Lines[0]

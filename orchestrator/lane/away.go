@@ -333,14 +333,19 @@ func (l *Lane) admitTo(env *decide.Env, topic string) error {
 	}
 }
 
-// pending leaves out of what is due what waits for an agent that cannot be asked.
+// pending leaves out of what is due what waits for an agent that cannot be asked, and notes what was due first of the rest.
 func (l *Lane) pending(due []projections.Due) []step {
 	var pending []step
+	first := int64(0)
 	for _, d := range due {
 		if s := (step{d.Order, d.Step}); !l.away.waits(s) {
 			pending = append(pending, s)
+			if first == 0 {
+				first = d.At.UnixMilli() // 0 of what is due at once
+			}
 		}
 	}
+	l.overdue.Store(first)
 	return pending
 }
 

@@ -89,10 +89,19 @@ func told(end int64) Happened { return Happened{What: Told, End: end} }
 // V2: a reply that was there in time counts, though the lane was held up and has not
 // read it when it finds that the attempt should have ended.
 func TestAReplyThatWasThereInTime(t *testing.T) {
-	_, s := overdue(t)
+	l, s := overdue(t)
 	s.plays("held up", 0, projections.Running)
+	if !l.Overdue().IsZero() {
+		t.Errorf("nothing was found, and it is due since %s", l.Overdue())
+	}
 	s.plays("the deadline is found", 1, projections.Running, tick, look)
+	here, _ := l.keys()
+	o, err := l.order(here)
+	must(t, err)
 	s.plays("there is one", 1, projections.Running, told(8), tick, look)
+	if got, want := l.Overdue(), o.Step("charge").Deadline(); !got.Equal(want) {
+		t.Errorf("it is due since %s, and not since %s", got, want)
+	}
 	s.plays("it is read", 1, projections.Completed, s.reply(7, time.UnixMilli(1)))
 }
 
@@ -125,6 +134,7 @@ func TestAskingForTheEnd(t *testing.T) {
 	l, s := overdue(t)
 	failed := Happened{What: Told, Err: errors.New("no leader")}
 	s.plays("no answer", 2, projections.Running, tick, look, failed, tick, look)
+	since := l.Overdue()
 	s.plays("not again while it is asked", 2, projections.Running, tick, look, tick, look)
 	wall := l.time.Wall
 	l.time.Wall = func() time.Time { return wall().Add(-time.Minute) }
@@ -134,6 +144,9 @@ func TestAskingForTheEnd(t *testing.T) {
 	l.state.Rescan()
 	s.plays("found once more, while Kafka is asked", 4, projections.Running, tick, look, told(7), tick, look)
 	s.plays("the answer", 4, projections.Expired, told(7), look)
+	if since.IsZero() || !l.Overdue().IsZero() {
+		t.Errorf("it was due since %s, and once it is decided on since %s", since, l.Overdue())
+	}
 }
 
 // What cannot be read is waited for, as long as that is the reason, and not for ever.

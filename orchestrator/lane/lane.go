@@ -158,6 +158,8 @@ type Lane struct {
 	committed atomic.Pointer[events.Positions]
 	// read is up to where the orders were read, for them.
 	read atomic.Int64
+	// overdue is since when that was due, in Unix milliseconds, which was due first of what is to be decided on, for them; 0 for nothing.
+	overdue atomic.Int64
 	// shown is how it stands with agents, for them.
 	shown atomic.Pointer[map[string]Agent]
 	// callers is how it stands with callers' topics, for them.

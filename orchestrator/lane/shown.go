@@ -42,6 +42,15 @@ func (l *Lane) Agents() map[string]Agent {
 	return nil
 }
 
+// Overdue is since when that was due which was due first of what the lane is to decide on, as of its last look; zero if nothing is. What
+// waits until its agent can be asked is not, nor what is due at once.
+func (l *Lane) Overdue() time.Time {
+	if since := l.overdue.Load(); since > 0 {
+		return time.UnixMilli(since)
+	}
+	return time.Time{}
+}
+
 // Caller is how a lane stands with a caller's own topic that is owed status messages, for
 // those who look on.
 type Caller struct {
