@@ -51,6 +51,11 @@ lint: $(GOLANGCI_LINT) ## Check the code's form: gofmt, go vet, golangci-lint
 	go vet ./...
 	$(GOLANGCI_LINT) run ./...
 
+.PHONY: screenshots
+screenshots: ## Take the README's picture of the console anew, in Chromium
+	@dir=$$(mktemp -d) && WAYBILL_SCREENSHOTS=$$dir go test -count=1 -run '^TestConsoleInABrowser$$' ./cmd/waybill && \
+	  cp $$dir/error-1280-light.png docs/images/console-order.png; ended=$$?; rm -rf $$dir; exit $$ended
+
 .PHONY: bench
 bench: build ## Measure orders per second and latency
 	@exec bin/waybill bench

@@ -21,6 +21,7 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/console"
@@ -28,6 +29,7 @@ import (
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/issuer"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // chromium is a browser whose window no one sees. What it complains of fails the test.
@@ -115,7 +117,8 @@ func accessible(t *testing.T, ctx context.Context, axe, what string) {
 func TestConsoleInABrowser(t *testing.T) {
 	clearEnvironmentBut(t, "WAYBILL_AXE", "WAYBILL_SCREENSHOTS")
 	ctx := chromium(t)
-	server, _, _ := startDev(t, t.TempDir())
+	server, brokers, _ := startDev(t, t.TempDir())
+	letter := putAside(t, server, brokers)
 	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
 	waybill(t, "", "submit", "asks", "--id", "a/1", "--input", `{"customer":"c-7"}`, "--server", server).want(t, 0, "a/1", "")
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","customer":"c-7"}`, "--wait", "--server", server).want(t, 7, "", "o-1 is Error")
@@ -130,7 +133,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	pages := map[string]string{
 		"home": "/", "orders": "/orders", "order": "/orders/o-2", "as-of": "/orders/o-2?event=4", "attempts": "/orders/o-3/attempts?of=charge", "error": "/orders/o-1", "waits": "/orders/a%2F1", "alerts": "/alerts", "approvals": "/approvals",
 		"workflows": "/workflows", "workflow": "/workflows/order-fulfilment", "schedules": "/schedules", "schedule": "/schedules/nightly", "limits": "/limits",
-		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "not-found": "/orders/nothing", "login": "/login",
+		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "dead-letter": letter, "not-found": "/orders/nothing", "login": "/login",
 		"charts": "/",
 	}
 	if err := chromedp.Do( // a list that the browser keeps
@@ -182,6 +185,9 @@ func TestConsoleInABrowser(t *testing.T) {
 			}
 			if axe == "" || !l.scripts {
 				continue
+			}
+			if _, err := chromedp.Run(ctx, chromedp.Evaluate[int](`[...document.querySelectorAll("details")].filter(d => d.open = true).length`)); err != nil {
+				t.Fatal(err)
 			}
 			accessible(t, ctx, axe, fmt.Sprintf("%s, %v", path, l))
 		}
@@ -313,4 +319,28 @@ func TestLogInInABrowser(t *testing.T) {
 	if at, err := chromedp.Run(ctx, chromedp.Location()); err != nil || at != external+"/orders" {
 		t.Errorf("it is at %q, %v", at, err)
 	}
+}
+
+// putAside has an order be put aside that cannot be read, and returns the path of its page.
+func putAside(t *testing.T, server, brokers string) (path string) {
+	t.Helper()
+	client := must(kgo.NewClient(kgo.SeedBrokers(brokers)))
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "waybill.orders", Key: []byte("bad-1"), Value: []byte("{"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("v")}}}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	asked := must(api.NewClient(server))
+	defer asked.Close()
+	oracle.Until(t, "it is put aside", func() error {
+		page, err := asked.DeadLetters(t.Context(), api.LetterFilter{}, 10, "")
+		if err != nil {
+			return err
+		}
+		if len(page.DeadLetters) != 1 {
+			return fmt.Errorf("%d are", len(page.DeadLetters))
+		}
+		path = fmt.Sprintf("/dead-letters/%d/%d", page.DeadLetters[0].Partition, page.DeadLetters[0].Offset)
+		return nil
+	})
+	return path
 }

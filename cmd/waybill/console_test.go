@@ -342,6 +342,7 @@ func TestConsoleDeadLetters(t *testing.T) {
 	b.page(200, "/dead-letters", inFirst, inSecond)
 	b.page(200, first, "bad-1", "not a JSON object", "Put it back corrected", "Discard")
 	b.send(409, first, "", "it would be put aside again")
+	b.send(422, first, "corrected=true&value="+url.QueryEscape(`{"workflow":`), "The value is no JSON")
 	b.send(200, first, "corrected=true&value="+url.QueryEscape(`{"workflow":"order-fulfilment","input":{"customer":"c-7","total":42}}`), "Put back", "bad-1")
 	becomes(t, server, "bad-1", projections.Processed)
 	b.send(200, first+"/discard", "note=dealt+with", "Discarded", `!href=first`, inSecond)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -146,6 +147,9 @@ func brief(s string) string {
 
 // kind is what a state means, whatever it is a state of: how a page colours it.
 func kind(state any) string {
+	if v := reflect.ValueOf(state); v.Kind() == reflect.Pointer && !v.IsNil() {
+		state = v.Elem()
+	}
 	switch fmt.Sprint(state) {
 	case "Processed", "completed", "done":
 		return "good"

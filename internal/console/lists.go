@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/words"
@@ -249,6 +251,9 @@ func (c *Console) replay(v *visit) (*view, error) {
 	var value []byte
 	if v.Form.Has("corrected") {
 		value = []byte(strings.ReplaceAll(v.Form.Get("value"), "\r\n", "\n")) // as a browser writes the ends of lines
+		if !jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true)) {
+			return nil, unfit("The value is no JSON. A text has quotes around it.")
+		}
 	}
 	done, err := v.client.Replay(v.Context(), partition, offset, value)
 	if err != nil {
