@@ -469,8 +469,6 @@ func (i *Instance) replayed(letter *kgo.Record, value []byte) (*Replayed, error)
 		return nil, fmt.Errorf("%w: the dead letter comes from %q, which is no input of namespace %s: send it by a client of your own", ErrRefused, decide.Cut(topic, decide.MaxName), i.topics.Namespace)
 	case len(letter.Key) == 0:
 		return nil, fmt.Errorf("%w: the dead letter has no key, so that nobody can tell of which order it is: send it anew, with the order's id as its key", ErrRefused)
-	case events.Type(events.Header(letter, events.HeaderType)) == events.PlaceGiven && strings.HasPrefix(events.Header(letter, lane.HeaderReason), decide.GivenUp):
-		return nil, fmt.Errorf("%w: order %s was told that it has no place when an operator gave this up: resubmit that order, or submit it anew", ErrRefused, letter.Key)
 	case topic == i.topics.Internal && value != nil:
 		return nil, fmt.Errorf("%w: orders say this to each other, and nobody else for them: put it back as it was, without a value", ErrRefused)
 	case letter.Value == nil && value == nil:

@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
@@ -388,7 +387,6 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 func TestWhatOrdersTellEachOtherIsNotCorrected(t *testing.T) {
 	t.Parallel()
 	l := newLetters(t, kafka.Embedded(t), 2)
-	const givenUp = "o-9"
 	for _, c := range []struct {
 		typ        events.Type
 		key, value string
@@ -405,13 +403,8 @@ func TestWhatOrdersTellEachOtherIsNotCorrected(t *testing.T) {
 		{events.PlaceWanted, "@/limit.crm", `{"home":"@/limit.crm","bid":"back","order":"o-1","step":"a","wait":2}`, "", ""},
 		{events.PlaceGiven, "o-1", `{"order":"o-1","step":"a","wait":2,"home":"@/limit.crm"}`, "", ""},
 		{events.PlaceGiven, "o-1", `{"order":"o-1","wait":2,"home":"@c-7/open.invoice","error":{"code":"superseded"}}`, "", "may be long ago"},
-		{events.PlaceGiven, givenUp, `{"order":"o-9","step":"a","wait":2,"home":"@/limit.crm"}`, "", "order o-9 was told that it has no place"},
 	} {
-		reason := "why"
-		if c.key == givenUp {
-			reason = decide.GivenUp + "why"
-		}
-		r := l.letter(1, "internal", reason, 0)
+		r := l.letter(1, "internal", "why", 0)
 		r.Key, r.Value = []byte(c.key), []byte(c.value)
 		if c.typ != "" {
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderType, Value: []byte(c.typ)})

@@ -923,6 +923,14 @@ func TestClientIsFarFromAServer(t *testing.T) {
 	if _, err := NewClient("ftp://x"); err == nil {
 		t.Error("a server with another scheme was taken")
 	}
+	for server, base := range map[string]string{":8080": "http://localhost:8080", "https://:8443/a": "https://localhost:8443/a", "wb": "http://wb"} {
+		c, err := NewClient(server)
+		if err != nil || c.base != base {
+			t.Errorf("%s: %+v, %v", server, c, err)
+			continue
+		}
+		c.Close()
+	}
 	listener := httptest.NewServer(http.NotFoundHandler())
 	c, err := NewClient(listener.URL)
 	if err != nil {

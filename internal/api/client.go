@@ -71,6 +71,9 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 	if !strings.Contains(server, "://") {
 		server = "http://" + server
 	}
+	if scheme, host, _ := strings.Cut(server, "://"); strings.HasPrefix(host, ":") { // as where a server listens is said
+		server = scheme + "://localhost" + host
+	}
 	u, err := address.Parse(server, address.User)
 	if err != nil {
 		server = server[strings.LastIndex(server, "@")+1:] // what stands before it may be a password

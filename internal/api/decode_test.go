@@ -16,6 +16,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -820,6 +821,16 @@ func TestDecodedStreams(t *testing.T) {
 	}
 	if status, _, answer := s.ask(request{path: "/api/v1/orders?decode=true", header: http.Header{"Accept": {eventStream}}}); status != http.StatusUnprocessableEntity || !strings.Contains(answer, "unknown query parameter") {
 		t.Errorf("orders, of which nothing is decoded: %d %s", status, answer)
+	}
+
+	// What a codec has that is no UTF-8 is told as the history tells it.
+	d.knows(strange, "dan\xff")
+	odd := as(strange).opens(order, "")
+	for n, replaced := 0, false; !replaced; n++ {
+		e, more := odd.next()
+		if replaced = strings.Contains(e.data, "plain of dan\uFFFD"); !more || !utf8.ValidString(e.data) || n == len(stored) {
+			t.Fatalf("%q", e.data)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type Items struct {
 	Running   int    `json:"running" doc:"How many are under way, or are being undone"`
 	Undone    int    `json:"undone"`
 	NotUndone int    `json:"notUndone" doc:"Of how many the undo failed"`
-	Left      int    `json:"left" doc:"Of how many an order ended with something that ran there, or may have run, and was not undone: leftBy of the items says which"`
+	Left      int    `json:"left" doc:"Of how many an order ended with something that ran there, or may have run, and was not undone: leftBy of the items says which. Not those that ended before journal format 11"`
 	AtOnce    *int   `json:"atOnce" doc:"How many may be under way at a time as an operator said; null for as many as the workflow says"`
 	Pages     *int   `json:"pages" doc:"How many pages of them the agent was asked for that lists them; null if none does"`
 	More      bool   `json:"more" doc:"The step goes on, and the last page is not known yet: count and the others are of those known so far"`

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -255,7 +256,7 @@ func (f *following) text(ctx context.Context, page []events.Event) ([]byte, erro
 				return nil, err
 			}
 		}
-		if events.Depth(event) > codec.Deepest {
+		if events.Depth(event) > codec.Deepest || !utf8.Valid(event) { // as a codec may have it
 			var err error
 			if event, err = encodeSent(json.RawMessage(event)); err != nil {
 				return nil, err

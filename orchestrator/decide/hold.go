@@ -18,9 +18,6 @@ const (
 	waitingBytes = 2 * events.MaxBatch
 )
 
-// GivenUp is how the reason of an input begins that an operator has discarded.
-const GivenUp = "given up by an operator: "
-
 // guard decides. A panic becomes what [On] says of it; without an input the
 // supervisor looked at the order.
 func guard(env *Env, order *projections.Order, in *Input, decide func() Decision) (decision Decision) {
@@ -154,7 +151,7 @@ func (d *decider) release(c *events.Command, act events.Event) (refusal string) 
 	act.Type, act.LockedBy = events.OrderReleased, d.lock()
 	d.record(&act)
 	if c.Discard {
-		r, reason := recordOf(&d.order.Waiting[0]), GivenUp+cmp.Or(c.Note, "no reason was given")
+		r, reason := recordOf(&d.order.Waiting[0]), "given up by an operator: "+cmp.Or(c.Note, "no reason was given")
 		d.putAside(r, reason)
 		d.out = append(d.out, d.lostGrant(r, reason)...)
 	}

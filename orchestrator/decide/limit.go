@@ -29,7 +29,7 @@ func (d *decider) askAgain() {
 // order has.
 func takeTurn(env *Env, order *projections.Order, fault *events.Error) Decision {
 	switch {
-	case order.Started && (fault == nil || unwanted(order)): // it has its turn already, or is about to end
+	case order.Started && (fault == nil || fault.Code != events.Superseded || unwanted(order)): // it has its turn already, or is about to end
 		return Decision{}
 	case order.Started:
 		d := newDecider(env, order)
@@ -118,9 +118,10 @@ func lostAsk(env *Env, r *Record, reason string) (answer []Message) {
 	return []Message{none(env, r, g, "what it asked for was put aside: "+reason)}
 }
 
-// lostGrant has the order hear that it has no place, of which an operator gave up the answer: it would wait for ever. A place that
-// was given is given back. An order that does not wait for it stays as it is, also one that was to leave its place to another.
-func (d *decider) lostGrant(r *Record, reason string) (out []Message) {
+// lostGrant has the order hear that it has no place, of which an operator gave up the answer: it would wait for ever. With the end
+// of what waits a place goes back that was given. An order that does not wait for it stays as it is, also one that was to leave its
+// place to another, and gives back what it was given.
+func (d *decider) lostGrant(r *Record, reason string) []Message {
 	if r.Topic != d.env.Topics.Internal || events.Type(r.header(events.HeaderType)) != events.PlaceGiven {
 		return nil
 	}
@@ -129,18 +130,13 @@ func (d *decider) lostGrant(r *Record, reason string) (out []Message) {
 		return nil
 	}
 	turn := d.order.Turn(g.Home, g.Wait)
-	if turn != nil && (turn.Step == "" && d.order.Started || turn.Step != "" && !d.order.WorkOf(turn).Waits()) {
+	switch {
+	case turn == nil && g.Error != nil, turn != nil && (turn.Step == "" && d.order.Started || turn.Step != "" && !d.order.WorkOf(turn).Waits()):
 		return nil
+	case turn == nil:
+		return []Message{unneeded(d.env, r, &g)}
 	}
-	if g.Error == nil {
-		out = append(out, unneeded(d.env, r, &g))
-	}
-	if turn != nil {
-		m := none(d.env, r, g, "what it was told of its place was put aside: "+reason)
-		m.Envelope.ID = r.Source() + "/none/back"
-		out = append(out, m)
-	}
-	return out
+	return []Message{none(d.env, r, g, "what it was told of its place was put aside: "+reason)}
 }
 
 // none says in answer to a record that there is no place.

@@ -162,6 +162,12 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 	case "curse":
 		p.cursed[d.CmdArgs[0].Key] = true
 		fmt.Fprintf(out, "from now on deciding on %s panics\n", d.CmdArgs[0].Key)
+	case "again": // what an order was told last is put back
+		i := len(p.internal) - 1
+		for ; string(p.internal[i].Key) != d.CmdArgs[0].Key; i-- {
+		}
+		p.internal = append(p.internal, p.internal[i])
+		p.passOn(t, out)
 	case "brittle":
 		p.brittle = true
 		fmt.Fprintf(out, "from now on deciding on %s panics\n", pill)
