@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/resource"
 
 	"github.com/waybill-dev/waybill/internal/tracing"
@@ -62,7 +63,7 @@ func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.L
 		log.Warn("not all of OTEL_RESOURCE_ATTRIBUTES can be read", "error", err)
 	}
 	provider := metric.NewMeterProvider(metric.WithResource(of), metric.WithReader(
-		metric.NewPeriodicReader(exporter, metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry))))))
+		metric.NewPeriodicReader(exporter, metric.WithProducer(withUnits{bridge.NewMetricProducer(bridge.WithGatherer(registry))}))))
 	log.Info("metrics are pushed", "otlp", endpoint)
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPush)
@@ -72,3 +73,22 @@ func pushMetrics(ctx context.Context, registry *prometheus.Registry, log *slog.L
 		}
 	}, nil
 }
+
+// withUnits gives metrics the units of UCUM that the ends of their names say, as OpenTelemetry has them. What reads them
+// as Prometheus again adds nothing to a name that has its unit.
+type withUnits struct{ metric.Producer }
+
+func (p withUnits) Produce(ctx context.Context) ([]metricdata.ScopeMetrics, error) {
+	all, err := p.Producer.Produce(ctx)
+	for _, scope := range all {
+		for i := range scope.Metrics {
+			m := &scope.Metrics[i]
+			name := strings.TrimSuffix(m.Name, "_total")
+			m.Unit = ucum[name[strings.LastIndexByte(name, '_')+1:]]
+		}
+	}
+	return all, err
+}
+
+// ucum are units by the ends of names. What is without one has no unit: with 1 it would be read as a ratio.
+var ucum = map[string]string{"seconds": "s", "bytes": "By", "records": "{record}", "percent": "%"}

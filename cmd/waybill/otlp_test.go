@@ -19,7 +19,8 @@ func attributeIs(key, value string) func(*common.KeyValue) bool {
 	return func(is *common.KeyValue) bool { return is.GetKey() == key && is.GetValue().GetStringValue() == value }
 }
 
-// Metrics are pushed where OpenTelemetry's variables say, under the names that they have at /metrics.
+// Metrics are pushed where OpenTelemetry's variables say, under the names that they have at /metrics, and with the units
+// that these say.
 func TestMetricsArePushed(t *testing.T) {
 	clearEnvironment(t)
 	pushes := make(chan *collector.ExportMetricsServiceRequest, 1)
@@ -42,9 +43,11 @@ func TestMetricsArePushed(t *testing.T) {
 	t.Setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=shop")
 	server, _, stop := startDev(t, t.TempDir())
+	units := map[string]string{"": "", "seconds": "s", "bytes": "By", "records": "{record}"}
 	for {
 		push := <-pushes
 		var names []string
+		seen := map[string]bool{}
 		for _, of := range push.GetResourceMetrics() {
 			if !slices.ContainsFunc(of.GetResource().GetAttributes(), attributeIs("service.name", "shop")) {
 				t.Errorf("they are of %v", of.GetResource())
@@ -52,6 +55,10 @@ func TestMetricsArePushed(t *testing.T) {
 			for _, scope := range of.GetScopeMetrics() {
 				for _, m := range scope.GetMetrics() {
 					names = append(names, m.GetName())
+					seen[m.GetUnit()] = true
+					if want := units[unit(m.GetName())]; strings.HasPrefix(m.GetName(), "waybill_") && m.GetUnit() != want {
+						t.Errorf("%s has the unit %q instead of %q", m.GetName(), m.GetUnit(), want)
+					}
 				}
 			}
 		}
@@ -62,6 +69,11 @@ func TestMetricsArePushed(t *testing.T) {
 			}
 		}
 		if missing == "" {
+			for _, unit := range units {
+				if !seen[unit] {
+					t.Errorf("nothing has the unit %q", unit)
+				}
+			}
 			break // what came since the push is in one of the next
 		}
 	}
