@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/metric"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
@@ -134,4 +136,18 @@ func ExampleConfig() {
 	stop() // for the example's sake
 	fmt.Println(agents.Serve(ctx, config, agents.Operations{"charge": charge, "refund": refund}))
 	// Output: <nil>
+}
+
+// A handler that measures with a meter of its own.
+func ExampleAttributes() {
+	provider := sdk.NewMeterProvider() // with a reader of yours
+	cents, err := provider.Meter("shop/payment").Int64Histogram("shop.charged", metric.WithUnit("{cent}"))
+	if err != nil {
+		panic(err)
+	}
+	charge := agents.Do(func(ctx context.Context, req agents.Request[Charge]) (Receipt, error) {
+		cents.Record(ctx, int64(req.Input.Cents), metric.WithAttributeSet(agents.Attributes(ctx)))
+		return Receipt{ID: req.IdempotencyKey}, nil
+	})
+	_ = agents.Operations{"charge": charge} // for Serve
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -24,6 +25,24 @@ func Log(ctx context.Context) *slog.Logger {
 		log = log.With("trace_id", span.TraceID().String(), "span_id", span.SpanID().String())
 	}
 	return log
+}
+
+// Attributes says of which agent, operation and step the attempt is, and whether it is an undo, by the names that spans
+// have them under, for what a handler measures with a meter of its own:
+//
+//	charged.Add(ctx, cents, metric.WithAttributeSet(agents.Attributes(ctx)))
+//
+// They have as many values as workflow files have names, and never an id. Which order it was is said by the trace: with
+// the handler's context, OpenTelemetry's SDK gives what was measured in a sampled trace an exemplar of that span. The
+// context is that of a handler; of another there are no attributes.
+func Attributes(ctx context.Context) attribute.Set {
+	a, err := attemptOf(ctx)
+	if err != nil {
+		return *attribute.EmptySet()
+	}
+	req := a.call.req
+	return attribute.NewSet(spans.Agent.String(a.call.server.config.Agent), spans.Operation.String(req.Operation),
+		spans.Step.String(req.Step), spans.Undo.Bool(req.Undo))
 }
 
 // passed is what a request has passed on.

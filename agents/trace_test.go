@@ -2,17 +2,24 @@ package agents_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	metrics "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	otel "go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events"
 )
 
 // Each call of a handler is a span within the attempt's, which the handler has, and its traceparent and logger say.
@@ -100,4 +107,46 @@ func TestTheContextHasTheSpanOfTheAttempt(t *testing.T) {
 	})
 	k.ask(request("o-1", "charge", `{}`))
 	k.records(1)
+}
+
+// What a handler measures has the attributes of its attempt, which are the same for all orders, and an exemplar that names
+// the trace. What is not measured in a handler has none.
+func TestMeasurementsSayOfWhatAttemptTheyAre(t *testing.T) {
+	k, reader := newKafka(t, 1), metrics.NewManualReader()
+	charged, err := metrics.NewMeterProvider(metrics.WithReader(reader)).Meter("shop").Int64Counter("charged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measure := func(ctx context.Context, _ agents.Request[charge]) (string, error) {
+		charged.Add(ctx, 2, metric.WithAttributeSet(agents.Attributes(ctx)))
+		return "", nil
+	}
+	k.serve(k.config(), agents.Operations{"charge": agents.Do(measure), "refund": agents.Do(measure)})
+	undo := request("o-1", "refund", `{}`)
+	undo.Undo, undo.Outcome = true, events.OutcomeCompleted
+	k.ask(request("o-1", "charge", `{}`), request("o-2", "charge", `{}`), undo)
+	k.records(3)
+	if _, err := measure(t.Context(), agents.Request[charge]{}); err != nil {
+		t.Fatal(err)
+	}
+
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]int64)
+	for _, p := range all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints {
+		says := p.Attributes.Encoded(attribute.DefaultEncoder())
+		got[says] = p.Value
+		if says != "" && (len(p.Exemplars) == 0 || hex.EncodeToString(p.Exemplars[0].TraceID) != "4bf92f3577b34da6a3ce929d0e0e4736") {
+			t.Errorf("%s has the exemplars %+v", says, p.Exemplars)
+		}
+	}
+	if want := map[string]int64{
+		"waybill.agent=payment,waybill.operation=charge,waybill.step.name=pay,waybill.undo=false": 4,
+		"waybill.agent=payment,waybill.operation=refund,waybill.step.name=pay,waybill.undo=true":  2,
+		"": 2,
+	}; !maps.Equal(got, want) {
+		t.Errorf("%v was measured instead of %v", got, want)
+	}
 }
