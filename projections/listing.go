@@ -34,7 +34,7 @@ type Filter struct {
 	Visible func(workflow string) bool
 	// Limit is how many orders to return at most; 0 means 100.
 	Limit int
-	// After goes on behind the place that [Page.Next] gave.
+	// After goes on behind the place that [Page.Next] gave to the same filter: see [ErrPlace].
 	After []byte
 }
 
@@ -96,12 +96,41 @@ func (r *summaries) order(partition int32, id string) (o *Order, err error) {
 	return o, nil
 }
 
+// ErrPlace says that no page of such a list gave the place behind which it is to go on.
+var ErrPlace = errors.New("no page gave the place")
+
+// checkPlace fails with [ErrPlace] for a place that is no key of a kind in any of so many partitions.
+func checkPlace(place []byte, partitions int32, kind byte) error {
+	const head = 4 + 1
+	if len(place) > 0 && (len(place) <= head || binary.BigEndian.Uint32(place) >= uint32(partitions) || place[4] != kind) {
+		return ErrPlace
+	}
+	return nil
+}
+
+// checkPlace fails with [ErrPlace] for an After that no page of the filter gave.
+func (f *Filter) checkPlace(partitions int32) error {
+	switch {
+	case f.Newest: // when an order was accepted, and its id
+		if n := len(f.After); n > 0 && n <= 8 {
+			return ErrPlace
+		}
+		return nil
+	case len(f.Labels) > 0:
+		return checkPlace(f.After, partitions, kindLabel)
+	}
+	return checkPlace(f.After, partitions, kindListing)
+}
+
 // List returns orders of all partitions below partitions: partition by
 // partition, in each by state and workflow, newest first; with labels by workflow. It ends
-// with ctx.
+// with ctx, and fails with [ErrPlace] if no page gave the place that it is to go on behind.
 func (s *Store) List(ctx context.Context, partitions int32, f Filter) (page Page, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
+	}
+	if err := f.checkPlace(partitions); err != nil {
+		return Page{}, err
 	}
 	read := s.summaries()
 	defer read.view.Close()

@@ -375,6 +375,9 @@ func (s *Store) Limits(ctx context.Context, partitions int32, without []int32, a
 }
 
 func (s *Store) applied(ctx context.Context, kind byte, id func(name string) string, partitions int32, without []int32, after []byte, limit int, visible func(workflow string) bool) (all []*Order, next []byte, err error) {
+	if err := checkPlace(after, partitions, kind); err != nil {
+		return nil, nil, err
+	}
 	read := s.summaries()
 	defer read.view.Close()
 	for p := range partitions {

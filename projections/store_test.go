@@ -174,9 +174,33 @@ func TestList(t *testing.T) {
 	if !slices.IsSortedFunc(page.Orders, func(a, b *Order) int { return b.AcceptedAt.Compare(a.AcceptedAt) }) {
 		t.Error("the newest is not the first")
 	}
-	for _, place := range []string{"x", "\x00", "\xff\xff\xff\xff\xff", "\x00\x00\x00\x00l", "\x00\x00\x00\x00z"} {
-		if _, err := s.List(t.Context(), 3, Filter{After: []byte(place)}); err != nil {
-			t.Errorf("after %q: %v", place, err)
+	labelled := Filter{Labels: map[string]string{"a": "b"}}
+	for _, c := range []struct {
+		filter Filter
+		place  string
+		given  bool
+	}{
+		{Filter{}, "", true},
+		{Filter{}, "\x00\x00\x00\x02lx", true},
+		{Filter{}, "\x00\x00\x00\x03lx", false}, // of a partition that there is none
+		{Filter{}, "\xff\xff\xff\xfflx", false},
+		{Filter{}, "\x00\x00\x00\x00l", false},
+		{Filter{}, "\x00\x00\x00\x00kx", false}, // of a list by labels
+		{Filter{}, "\x00\x00\x00\x00zx", false},
+		{Filter{}, "x", false},
+		{labelled, "\x00\x00\x00\x00kx", true},
+		{labelled, "\x00\x00\x00\x00lx", false},
+		{Filter{Newest: true, Workflow: "w"}, "12345678x", true},
+		{Filter{Newest: true, Workflow: "w"}, "12345678", false},
+	} {
+		c.filter.After = []byte(c.place)
+		if _, err := s.List(t.Context(), 3, c.filter); c.given != (err == nil) || err != nil && !errors.Is(err, ErrPlace) {
+			t.Errorf("%+v: %v", c.filter, err)
+		}
+	}
+	for place, given := range map[string]bool{"": true, "\x00\x00\x00\x00tx": true, "\x00\x00\x00\x00nx": false, "x": false} {
+		if _, _, err := s.Schedules(t.Context(), 3, nil, []byte(place), 1, nil); given != (err == nil) || err != nil && !errors.Is(err, ErrPlace) {
+			t.Errorf("schedules behind %q: %v", place, err)
 		}
 	}
 }

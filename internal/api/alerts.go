@@ -77,7 +77,10 @@ func readPlace(cursor string) (*projections.OpenPlace, error) {
 	if err != nil {
 		return nil, err
 	}
-	millis, order, _ := strings.Cut(string(b), "/")
+	millis, order, whole := strings.Cut(string(b), "/")
+	if !whole || order == "" {
+		return nil, projections.ErrPlace
+	}
 	n, err := strconv.ParseInt(millis, 10, 64)
 	return &projections.OpenPlace{At: time.UnixMilli(n), Order: order}, err
 }

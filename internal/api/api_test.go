@@ -506,6 +506,18 @@ func (s *stage) testPaging() {
 	if !slices.Equal(ids(walked), ids(all.Orders)) {
 		s.Errorf("pages of 2: %q, all at once: %q", ids(walked), ids(all.Orders))
 	}
+	page, err := s.client.Orders(s.Context(), Filter{}, 1, "")
+	if err != nil || page.Next == "" {
+		s.Fatalf("%+v, %v", page, err)
+	}
+	for path, status := range map[string]int{
+		"orders?after=" + page.Next: 200, "orders?after=" + page.Next + "&where=a%3Db": 422, "orders?after=bad": 422, "orders?after=!!": 422, "orders?after=bad&sort=accepted&workflow=w": 422,
+		"schedules?after=bad": 422, "schedules?after=" + page.Next: 422, "limits?after=bad": 422, "alerts?after=bad": 422, "alerts?after=MTIz": 422, "approvals?after=MTIz": 422, "alerts?after=MTIzL28": 200, "dead-letters?after=bad": 422,
+	} {
+		if got, _, answer := s.ask(request{path: "/api/v1/" + path}); got != status || got == 422 && !strings.Contains(answer, "pass the page's next as it is") {
+			s.Errorf("%s: %d %s", path, got, answer)
+		}
+	}
 	rejected, err := s.client.Orders(s.Context(), Filter{State: "Rejected"}, 10, "")
 	if err != nil || len(rejected.Orders) != 1 {
 		s.Errorf("rejected: %+v, %v", rejected, err)

@@ -399,7 +399,7 @@ func (s *Server) startBulk(ctx context.Context, in *bulkInput) (*struct{ Body Bu
 		}()
 	case b.told().State == BulkPrepared:
 		u.by.Done()
-		return nil, retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("this instance carries out %d bulk acts now; try again once one has ended, or stop one", mostBulk)))
+		return nil, typed(tooManyActs, retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("this instance carries out %d bulk acts now; try again once one has ended, or stop one", mostBulk))))
 	default:
 		u.by.Done()
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -131,6 +132,7 @@ func TestBulk(t *testing.T) {
 	s.with("stopped", (*stage).testBulkStopped)
 	s.with("left the filter", (*stage).testBulkLeft)
 	s.with("too long", (*stage).testBulkTooLong)
+	s.with("too many", (*stage).testBulkTooMany)
 	s.with("refused", (*stage).testBulkRefused)
 	s.with("what failed", (*stage).testBulkFailed)
 
@@ -260,6 +262,30 @@ func (s *stage) testBulkRefused() {
 	if all, err := s.client.Bulks(s.Context()); err != nil || len(slices.DeleteFunc(all.Acts, func(b Bulk) bool { return b.State != BulkPrepared })) != preparedBulk {
 		s.Errorf("prepared: %+v, %v", all, err)
 	}
+}
+
+// An act that finds as many carried out as may be is told to come again, in words for programs, too, and starts once one has ended.
+func (s *stage) testBulkTooMany() {
+	b := s.prepare(&BulkRequest{Command: events.CommandChange, With: []byte(`{"priority":"low"}`), Filter: BulkFilter{Where: []string{"nobody=has"}}})
+	acts := s.server.bulk
+	acts.mu.Lock()
+	before := acts.started
+	for range mostBulk {
+		acts.started = append(slices.Clip(acts.started), &bulkAct{record: Bulk{State: BulkRunning, PreparedAt: b.PreparedAt, StartedAt: b.PreparedAt}})
+	}
+	acts.mu.Unlock()
+	status, header, answer := s.ask(request{method: "POST", path: "/api/v1/bulk/" + b.ID + "/start"})
+	var p Problem
+	if err := json.Unmarshal([]byte(answer), &p); err != nil || status != http.StatusTooManyRequests || typeIs(s.T, &p) != string(tooManyActs) || header.Get("Retry-After") == "" {
+		s.Errorf("%d %v %s", status, header, answer)
+	}
+	acts.mu.Lock()
+	acts.started = before
+	acts.mu.Unlock()
+	if _, err := s.client.StartBulk(s.Context(), b.ID); err != nil {
+		s.Error(err)
+	}
+	s.ended(b.ID)
 }
 
 // What cannot be done to an order is said of it, and the others have their turn.

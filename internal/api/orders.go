@@ -713,6 +713,9 @@ func retry(after string, problem error) error {
 
 // listError answers for a listing that failed.
 func (s *Server) listError(doing string, err error) error {
+	if errors.Is(err, projections.ErrPlace) {
+		return errCursor
+	}
 	if errors.Is(err, orchestrator.ErrUnknownYet) {
 		return retryUnknown(fmt.Sprintf("the orders of all partitions are %v", err))
 	}

@@ -18,6 +18,7 @@ const (
 	laneBehind      problemType = "lane-behind"
 	tooManyLogIns   problemType = "too-many-log-ins"
 	tooManyStreams  problemType = "too-many-streams"
+	tooManyActs     problemType = "too-many-acts"
 	notReady        problemType = "not-ready"
 	tooBusy         problemType = "busy"
 	outcomeUnknown  problemType = "outcome-unknown"
@@ -51,6 +52,7 @@ var problemTypes = []struct {
 	{laneBehind, http.StatusTooManyRequests, "What was submitted before waits for too long; come again"},
 	{tooManyLogIns, http.StatusTooManyRequests, "Too many log-ins of the address failed"},
 	{tooManyStreams, http.StatusTooManyRequests, "Who asks follows as many orders and lists as one caller may"},
+	{tooManyActs, http.StatusTooManyRequests, "The instance carries out as many bulk acts as it may; come again once one has ended, or stop one"},
 	{"broken", http.StatusInternalServerError, "A fault of the instance, which its log has"},
 	{"unavailable", http.StatusServiceUnavailable, "It cannot be done now; the detail says why"},
 	{notReady, http.StatusServiceUnavailable, "The instance starts, stops, or has not read so far: come again in a moment, or ask another"},

@@ -2,8 +2,10 @@ package api
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -38,31 +40,49 @@ func strict(registry huma.Registry, body *huma.Schema) {
 	}
 }
 
-// filled refuses query parameters that are empty, where that is no value of theirs, and those that are the zero time: it would
-// be as if they were left out, which may be all orders.
+// filled refuses query parameters and headers that are empty, where that is no value of theirs, and query parameters that are
+// the zero time: it would be as if they were left out, which may be all orders. So it does query parameters that are given
+// more than once, where but one would be looked at.
 func filled(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		address := c.URL()
-		query := address.Query()
+		given := map[string]url.Values{"query": address.Query(), "header": {}}
+		c.EachHeader(func(name, value string) { given["header"].Add(http.CanonicalHeaderKey(name), value) })
 		for _, p := range c.Operation().Parameters {
-			if p.In == "query" && p.Schema.Format == "date-time" && slices.ContainsFunc(query[p.Name], zeroTime) {
-				_ = huma.WriteErr(api, c, http.StatusUnprocessableEntity, "validation failed", &huma.ErrorDetail{Location: "query." + p.Name, Message: "it is the first moment of the year 1, which stands for no time; give a later one, or leave it out"}) // whoever hung up needs no answer
-				return
+			name := p.Name
+			if p.In == "header" {
+				name = http.CanonicalHeaderKey(name)
 			}
-			if p.In != "query" || !slices.Contains(query[p.Name], "") {
-				continue
-			}
-			var found huma.ValidateResult
-			if p.Schema.Type != huma.TypeArray {
-				huma.Validate(api.OpenAPI().Components.Schemas, p.Schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, "", &found)
-			}
-			if p.Schema.Type == huma.TypeArray || len(found.Errors) > 0 {
-				_ = huma.WriteErr(api, c, http.StatusUnprocessableEntity, "validation failed", &huma.ErrorDetail{Location: "query." + p.Name, Message: "it is empty; give it a value, or leave it out"}) // whoever hung up needs no answer
+			if wrong := misgiven(api.OpenAPI().Components.Schemas, p, given[p.In][name]); wrong != "" {
+				_ = huma.WriteErr(api, c, http.StatusUnprocessableEntity, "validation failed", &huma.ErrorDetail{Location: p.In + "." + p.Name, Message: wrong}) // whoever hung up needs no answer
 				return
 			}
 		}
 		next(c)
 	}
+}
+
+// misgiven is what is wrong with how often a parameter is given, and with values that would be as if it was left out; empty if
+// nothing is.
+func misgiven(registry huma.Registry, p *huma.Param, values []string) string {
+	list := p.Schema.Type == huma.TypeArray
+	if p.In == "query" && !list && len(values) > 1 {
+		return fmt.Sprintf("it is given %d times; give it once", len(values))
+	}
+	if p.In == "query" && p.Schema.Format == "date-time" && slices.ContainsFunc(values, zeroTime) {
+		return "it is the first moment of the year 1, which stands for no time; give a later one, or leave it out"
+	}
+	if !slices.Contains(values, "") {
+		return ""
+	}
+	var found huma.ValidateResult
+	if !list {
+		huma.Validate(registry, p.Schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, "", &found)
+	}
+	if list || len(found.Errors) > 0 {
+		return "it is empty; give it a value, or leave it out"
+	}
+	return ""
 }
 
 // zeroTime says whether a text is the time that stands for none.

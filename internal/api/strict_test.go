@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -60,9 +61,32 @@ func TestNothingMisspeltIsTaken(t *testing.T) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "where=": 422, "where=a%3Db&where=": 422, "workflow=": 422, "state=Error&step=": 422, "after=": 503, "until=0001-01-01T00:00:00Z": 422, "since=0001-01-01T01%3A00%3A00.0%2B01%3A00": 422, "until=0001-01-01T00:00:00.001Z": 503} {
+	for query, status := range map[string]int{"state=": 422, "limit=": 422, "since=": 422, "count=": 422, "where=": 422, "where=a%3Db&where=": 422, "workflow=": 422, "state=Error&step=": 422, "after=": 503, "until=0001-01-01T00:00:00Z": 422, "since=0001-01-01T01%3A00%3A00.0%2B01%3A00": 422, "until=0001-01-01T00:00:00.001Z": 503, "state=Error&state=Processed": 422, "state=Error&state=Error": 422, "count=true&count=true": 422, "where=a%3Db&where=c%3Dd": 503} {
 		if w := send(t, s, http.MethodGet, "/api/v1/orders?"+query, "", ""); w.Code != status {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	for _, c := range []struct {
+		path, name string
+		values     []string
+		status     int
+	}{
+		{"/api/v1/orders/o-1/events", "Last-Event-ID", nil, 503}, // as a browser begins
+		{"/api/v1/orders/o-1/events", "last-event-id", []string{"7"}, 503},
+		{"/api/v1/orders/o-1/events", "Last-Event-ID", []string{""}, 422},
+		{"/api/v1/orders/o-1/events", "last-event-id", []string{""}, 422},
+		{"/api/v1/orders/o-1/events", "Last-Event-ID", []string{"7", ""}, 422},
+		{"/api/v1/orders/o-1", "Prefer", []string{""}, 503}, // any text is one
+		{"/api/v1/orders/o-1", "Prefer", []string{"wait=1", "respond-async"}, 503},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, http.NoBody)
+		for _, value := range c.values {
+			r.Header.Add(c.name, value)
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != c.status || w.Code == 422 && !strings.Contains(w.Body.String(), `"location":"header.Last-Event-ID"`) {
+			t.Errorf("%s: %q: %d %s", c.name, c.values, w.Code, w.Body)
 		}
 	}
 	// However much is wrong, and however large what it stands in, the answer is short.
