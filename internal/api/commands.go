@@ -62,8 +62,8 @@ type Relabelling struct {
 
 // Termination is the body of terminate.
 type Termination struct {
-	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" doc:"As of cancel"`
-	Note string `json:"note,omitempty" required:"true" minLength:"1" doc:"Why; it stands in the order's history as the reason"`
+	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" example:"ana@shop" doc:"As of cancel"`
+	Note string `json:"note,omitempty" required:"true" minLength:"1" example:"the customer called" doc:"Why; it stands in the order's history as the reason"`
 }
 
 // Decision is the body of decide.

@@ -99,7 +99,7 @@ type Replayed struct {
 
 // Correction is the body of a request to put a dead letter back.
 type Correction struct {
-	Value json.RawMessage `json:"value,omitempty" doc:"Replaces its value; left out, that stays as it was"`
+	Value json.RawMessage `json:"value,omitempty" example:"{\"workflow\":\"order-fulfilment\",\"input\":{\"total\":42}}" doc:"Replaces its value; left out, that stays as it was"`
 }
 
 const letterPath = "/api/v1/dead-letters/{partition}/{offset}"
@@ -137,7 +137,7 @@ type deadLettersInput struct {
 	Reason string    `query:"reason" minLength:"1" doc:"Only those whose reason has this text"`
 	Topic  string    `query:"topic" minLength:"1" doc:"Only what was on this input: orders, replies, commands, signals, internal, or the whole name of the topic"`
 	Order  string    `query:"order" minLength:"1" doc:"Only what has this key"`
-	Since  time.Time `query:"since" doc:"Only what was put aside since then"`
+	Since  time.Time `query:"since" example:"2026-01-01T00:00:00Z" doc:"Only what was put aside since then"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After  string    `query:"after" doc:"The next of the page before"`
 }

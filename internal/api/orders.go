@@ -375,15 +375,15 @@ const behindRetry, busyRetry, unknownRetry = "5", "1", "1"
 type ListFilter struct {
 	State    string   `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected" doc:"Only orders in this state"`
 	Workflow string   `query:"workflow" minLength:"1" doc:"Only orders of this workflow"`
-	Where    []string `query:"where,explode" maxItems:"16" doc:"Only orders that have this label, or are found by this value of their input, as NAME=VALUE; several must all hold. They come partition by partition, in each by workflow, newest first. It takes the role payload-reader: orders of workflows for which the caller does not have it are not found"`
+	Where    []string `query:"where,explode" maxItems:"16" example:"customer=c-17" doc:"Only orders that have this label, or are found by this value of their input, as NAME=VALUE; several must all hold. They come partition by partition, in each by workflow, newest first. It takes the role payload-reader: orders of workflows for which the caller does not have it are not found"`
 	Step     string   `query:"step" minLength:"1" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since, or that keeps them in Error, or sleeps"`
 }
 
 type listInput struct {
 	ListFilter
 	FollowInput
-	Since time.Time `query:"since" doc:"Only orders that changed last at that time or behind it. No index has that: what a page costs goes by all that the rest of the filter selects"`
-	Until time.Time `query:"until" doc:"Only orders that changed last at that time or before it. What was accepted behind it costs nothing"`
+	Since time.Time `query:"since" example:"2026-01-01T00:00:00Z" doc:"Only orders that changed last at that time or behind it. No index has that: what a page costs goes by all that the rest of the filter selects"`
+	Until time.Time `query:"until" example:"2026-12-31T23:59:59Z" doc:"Only orders that changed last at that time or before it. What was accepted behind it costs nothing"`
 	Sort  string    `query:"sort" enum:"accepted" doc:"accepted: by when they were accepted, the newest first, whatever their partition and state. It takes workflow, and not where. Left out, partition by partition"`
 	Count bool      `query:"count" doc:"Say how many orders there are under the filter, on any page"`
 	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
@@ -36,6 +39,37 @@ func TestProblemTypesAreDocumented(t *testing.T) {
 	if written, _, _ = strings.Cut(written, "<!-- /problems -->"); written != table {
 		t.Errorf("between the marks in docs/api.md stands\n%s\nand it is\n%s", written, table)
 	}
+}
+
+// Where the workflows cannot be read to their end, a submission of which that would say more is refused for now, and not for
+// good; one of a workflow that is known is taken.
+func TestSubmittedWhereWorkflowsCannotBeRead(t *testing.T) {
+	s := newStage(t)
+	s.attach()
+	s.testWorkflows()
+	submit := func(workflow string) (int, string, http.Header) {
+		status, header, answer := s.ask(request{method: http.MethodPost, path: "/api/v1/orders", body: `{"workflow":"` + workflow + `","input":{"total":42}}`})
+		var p Problem
+		if err := json.Unmarshal([]byte(answer), &p); err != nil {
+			t.Fatal(err)
+		}
+		if status < 400 {
+			return status, "", header
+		}
+		return status, typeIs(t, &p), header
+	}
+	away := s.outside.Broker.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: s.instance.Topics().Workflows, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	if status, problem, header := submit("coffee"); status != http.StatusServiceUnavailable || problem != string(kafkaSilent) || header.Get("Retry-After") == "" {
+		t.Errorf("one that is not known: %d %s %v", status, problem, header)
+	}
+	if status, problem, _ := submit("order-fulfilment"); status != http.StatusAccepted {
+		t.Errorf("one that is known: %d %s", status, problem)
+	}
+	away.Remove()
+	s.until(func() bool {
+		status, problem, _ := submit("coffee")
+		return status == http.StatusUnprocessableEntity && problem == string(wouldBeRejected)
+	})
 }
 
 // typeIs is the name of a problem's type, which is one of its status.

@@ -21,9 +21,9 @@ import (
 
 // Rerun is the body of a request to run an order again.
 type Rerun struct {
-	ID       string          `json:"id,omitempty" nullable:"true" doc:"The id of the new order, at most 256 bytes of UTF-8, not beginning with @; left out, a new one is made. Asking again with the same id runs nothing twice; 409 says that the id is another submission's."`
+	ID       string          `json:"id,omitempty" nullable:"true" example:"o-1-again" doc:"The id of the new order, at most 256 bytes of UTF-8, not beginning with @; left out, a new one is made. Asking again with the same id runs nothing twice; 409 says that the id is another submission's."`
 	Version  int             `json:"version,omitempty" minimum:"0" nullable:"true" doc:"Of the order's workflow; left out or 0, the version that the order had"`
-	Input    json.RawMessage `json:"input,omitempty" doc:"What the agents work on; any JSON, null too. Left out, the order's. That of an order that was rejected is not kept"`
+	Input    json.RawMessage `json:"input,omitempty" example:"{\"total\":42}" doc:"What the agents work on; any JSON, null too. Left out, the order's. That of an order that was rejected is not kept"`
 	Deadline *time.Time      `json:"deadline,omitempty" nullable:"true" doc:"Left out, what the workflow's deadline gives, if it has one, and not the order's"`
 }
 

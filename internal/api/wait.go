@@ -27,8 +27,8 @@ const (
 
 // WaitInput is how long a request waits for what it asks about.
 type WaitInput struct {
-	Wait   string `query:"wait" pattern:"^([12]?[0-9]|30)s?$" patternDescription:"a number of seconds up to 30, such as 30s" doc:"Answer once the order goes on by itself no more, which is that it has ended, is in Error, or is held, but after so many seconds at the latest: up to 30s. 503 says that too many wait"`
-	Prefer string `header:"Prefer" doc:"wait=SECONDS is the same as a wish (RFC 7240), of which more than 30 are 30. Preference-Applied says that it was heard; where it cannot be, the request is answered as one without it"`
+	Wait   string `query:"wait" pattern:"^([12]?[0-9]|30)s?$" patternDescription:"a number of seconds up to 30, such as 30s" example:"2s" doc:"Answer once the order goes on by itself no more, which is that it has ended, is in Error, or is held, but after so many seconds at the latest: up to 30s. 503 says that too many wait"`
+	Prefer string `header:"Prefer" example:"wait=2" doc:"wait=SECONDS is the same as a wish (RFC 7240), of which more than 30 are 30. Preference-Applied says that it was heard; where it cannot be, the request is answered as one without it"`
 }
 
 // patience is how long the request waits, and whether that is but a wish.

@@ -42,7 +42,9 @@ func (s *Server) workflows(api huma.API) {
 		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.registerWorkflow)
 	// huma would say that it is any text, also none.
-	api.OpenAPI().Paths["/api/v1/workflows"].Post.RequestBody.Content["application/yaml"].Schema = &huma.Schema{Type: huma.TypeObject}
+	file := api.OpenAPI().Paths["/api/v1/workflows"].Post.RequestBody.Content["application/yaml"]
+	file.Schema = &huma.Schema{Type: huma.TypeObject}
+	file.Example = map[string]any{"workflow": "tea", "steps": []any{map[string]any{"name": "draw", "sleep": "3m"}}}
 	register(api, identity.Deployer, huma.Operation{
 		OperationID: "retire-workflow", Method: http.MethodPost, Path: "/api/v1/workflows/{name}/retire",
 		Summary: "Let no new order have a version of a workflow, or end that", Tags: []string{"workflows"},
@@ -54,8 +56,8 @@ func (s *Server) workflows(api huma.API) {
 
 // Retirement is the body of retire-workflow.
 type Retirement struct {
-	Version int  `json:"version" minimum:"1" maximum:"2147483647"`
-	Retired bool `json:"retired" doc:"True lets no new order have the version, false ends that"`
+	Version int  `json:"version" minimum:"1" maximum:"2147483647" example:"1"`
+	Retired bool `json:"retired" example:"true" doc:"True lets no new order have the version, false ends that"`
 }
 
 type retireInput struct {
