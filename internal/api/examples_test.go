@@ -42,13 +42,16 @@ func TestExamples(t *testing.T) {
 	var spec struct {
 		Paths map[string]map[string]struct {
 			Parameters []struct {
-				Name, In string
-				Schema   json.RawMessage
-			}
+				Name   string          `json:"name"`
+				In     string          `json:"in"`
+				Schema json.RawMessage `json:"schema"`
+			} `json:"parameters"`
 			RequestBody struct {
-				Content map[string]struct{ Example json.RawMessage }
-			}
-		}
+				Content map[string]struct {
+					Example json.RawMessage `json:"example"`
+				} `json:"content"`
+			} `json:"requestBody"`
+		} `json:"paths"`
 	}
 	if err := json.Unmarshal(send(t, s, http.MethodGet, "/openapi.json", "", "").Body.Bytes(), &spec); err != nil {
 		t.Fatal(err)
@@ -69,7 +72,7 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range strings.Fields("Submission.workflow Submission.input Signal.signal Signal.data KeySignal.signal KeySignal.key KeySignal.id KeySignal.data Retirement.version Retirement.retired Rerun.id Rerun.input Termination.by Termination.note Correction.value") {
+	for name := range strings.FieldsSeq("Submission.workflow Submission.input Signal.signal Signal.data KeySignal.signal KeySignal.key KeySignal.id KeySignal.data Retirement.version Retirement.retired Rerun.id Rerun.input Termination.by Termination.note Correction.value") {
 		if !slices.Contains(shown, name) {
 			t.Errorf("nothing shows what %s is", name)
 		}
