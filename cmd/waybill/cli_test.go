@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -307,6 +308,30 @@ func damaging(t *testing.T, server string) string {
 	return listener.URL
 }
 
+// What has a list lists when it is called bare, in the plural too, with the flags of the list.
+func TestWhatIsCalledBareLists(t *testing.T) {
+	var asked atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.URL.Path)
+		_, _ = w.Write([]byte(`{}`))
+	}))
+	t.Cleanup(server.Close)
+	clearEnvironment(t)
+	t.Setenv("WAYBILL_SERVER", server.URL)
+	for _, names := range [][]string{{"partition", "partitions"}, {"order", "orders"}, {"schedule", "schedules"}, {"limit", "limits"}, {"workflow", "workflows"}, {"dead-letters"}} {
+		waybill(t, "", names[0], "list", "-o", "json").want(t, 0, "{", "")
+		path := asked.Load()
+		for _, name := range names {
+			asked.Store("")
+			waybill(t, "", name, "-o", "json").want(t, 0, "{", "")
+			if asked.Load() != path {
+				t.Errorf("waybill %s asked for %q, and its list for %q", name, asked.Load(), path)
+			}
+			waybill(t, "", name, "lits").want(t, 2, "", "unknown command")
+		}
+	}
+}
+
 // What chooses among many is not empty, as a script has it whose variable is not set: it would choose all.
 func TestNothingIsChosenByAnEmptyFlag(t *testing.T) {
 	o := newOwner(t, listing("", "a Error"))
@@ -340,7 +365,7 @@ func TestUsage(t *testing.T) {
 		says string
 	}{
 		{[]string{"ordr"}, 2, "unknown command"},
-		{[]string{"order"}, 2, "waybill order get|list|items|history|wait|signal|decide|cancel|resubmit|skip-step|pause|resume"},
+		{[]string{"topics"}, 2, "say what to do: waybill topics create|check"},
 		{[]string{"order", "gte"}, 2, "unknown command"},
 		{[]string{"order", "get"}, 2, "waybill order get ID"},
 		{[]string{"order", "get", "a", "b"}, 2, "waybill order get ID"},

@@ -17,7 +17,7 @@ import (
 )
 
 func newDeadLetters() *cobra.Command {
-	return group("dead-letters", "See what was put aside, and put it back", newLettersList(), newLettersShow(), newLettersReplay(), newLettersDiscard())
+	return listGroup("dead-letters", "", "See what was put aside, and put it back", newLettersList, newLettersShow(), newLettersReplay(), newLettersDiscard())
 }
 
 func newLettersList() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 )
 
 func newLimit() *cobra.Command {
-	return group("limit", "Have only so many attempts of steps be made at a time, or in a second",
-		newLimitApply(), newLimitList(), newLimitShow(), newLimitDelete())
+	return listGroup("limit", "limits", "Have only so many attempts of steps be made at a time, or in a second",
+		newLimitList, newLimitApply(), newLimitShow(), newLimitDelete())
 }
 
 func newLimitApply() *cobra.Command {

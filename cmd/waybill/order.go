@@ -16,12 +16,12 @@ import (
 )
 
 func newOrder() *cobra.Command {
-	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderItems(), newOrderHistory(), newOrderWait(), newOrderSignal(), newOrderDecide()}
+	commands := []*cobra.Command{newOrderGet(), newOrderItems(), newOrderHistory(), newOrderWait(), newOrderSignal(), newOrderDecide()}
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}
 	commands = append(commands, newOrderLabel(), newOrderRerun())
-	return group("order", "Look at orders, and act on them", commands...)
+	return listGroup("order", "orders", "Look at orders, and act on them", newOrderList, commands...)
 }
 
 func newOrderGet() *cobra.Command {

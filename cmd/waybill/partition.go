@@ -13,9 +13,7 @@ import (
 )
 
 func newPartition() *cobra.Command {
-	cmd := group("partition", "Look at the partitions, and act on one", newPartitionList(), newSkipLost())
-	cmd.Aliases = []string{"partitions"}
-	return cmd
+	return listGroup("partition", "partitions", "Look at the partitions, and act on one", newPartitionList, newSkipLost())
 }
 
 func newPartitionList() *cobra.Command {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -84,6 +85,18 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		},
 	}
 	c.AddCommand(commands...)
+	return c
+}
+
+// listGroup is a group that lists when it is called bare, and is known by a plural, too, unless that is "".
+func listGroup(use, plural, short string, list func() *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c := list()
+	c.Long = short + ". Called bare, it does as its list:\n\n" + cmp.Or(c.Long, c.Short+".")
+	c.Use, c.Short = use, short
+	if plural != "" {
+		c.Aliases = []string{plural}
+	}
+	c.AddCommand(append(commands, list())...)
 	return c
 }
 

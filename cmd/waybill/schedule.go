@@ -21,8 +21,8 @@ import (
 )
 
 func newSchedule() *cobra.Command {
-	return group("schedule", "Begin orders at times",
-		newScheduleApply(), newScheduleList(), newScheduleShow(), newSchedulePreview(),
+	return listGroup("schedule", "schedules", "Begin orders at times",
+		newScheduleList, newScheduleApply(), newScheduleShow(), newSchedulePreview(),
 		newScheduleAct(events.CommandPause, "Let a schedule begin no orders", `Pauses a schedule: it begins no orders until it is resumed, and the ticks of the pause
 are skipped. Orders that have begun go on.`, "paused"),
 		newScheduleAct(events.CommandResume, "Let a paused schedule go on", `Ends the pause of a schedule. Its orders that have not ended are asked to tell once more

@@ -16,8 +16,8 @@ import (
 )
 
 func newWorkflow() *cobra.Command {
-	return group("workflow", "Register, list and check workflows",
-		newWorkflowRegister(), newWorkflowList(), newWorkflowShow(), newWorkflowVersions(), newWorkflowRetire(),
+	return listGroup("workflow", "workflows", "Register, list and check workflows",
+		newWorkflowList, newWorkflowRegister(), newWorkflowShow(), newWorkflowVersions(), newWorkflowRetire(),
 		newWorkflowCheck(), newWorkflowTest(), newWorkflowGraph(), newWorkflowDiff(), newWorkflowSchema())
 }
 
