@@ -146,6 +146,8 @@ type Instance struct {
 	silences  silences
 	added     added
 
+	attendance attendance
+
 	letterReaders chan struct{} // one place for each request that reads dead letters at a time
 	letterBounds  letterBounds
 	letterSilence time.Duration // for how long a record of them is waited for

@@ -50,6 +50,7 @@ func TestLeastRights(t *testing.T) {
 	allow(topic, "seen", exact, kmsg.ACLOperationDescribe)
 	allow(kmsg.ACLResourceTypeGroup, namespace+".orchestrators", exact, read)
 	allow(kmsg.ACLResourceTypeGroup, namespace+".traces", exact, read)
+	allow(kmsg.ACLResourceTypeGroup, namespace+".agent.seen", exact, kmsg.ACLOperationDescribe)
 	allow(kmsg.ACLResourceTypeTransactionalId, namespace+"-", prefixed, write)
 	b := kafka.Embedded(t, kfake.EnableSASL(), kfake.EnableACLs(),
 		kfake.Superuser("PLAIN", "root", "root"), kfake.User("PLAIN", "orchestrator", "secret", rights...))
@@ -115,6 +116,10 @@ func TestLeastRights(t *testing.T) {
 	}
 	if err := i.Mark(t.Context(), "others", map[int32]int64{1: 3}); err == nil {
 		t.Error("it may mark for a group to which it has no right")
+	}
+	// Who reads an agent's requests is told of those of which it may ask.
+	if all := i.attend(t.Context(), []string{"phone", "seen"}); all["phone"].Members != nil || all["phone"].Behind != nil || all["seen"].Members == nil {
+		t.Errorf("they have %v", all)
 	}
 	// Without the right to alter the cluster a marker cannot be written, and a
 	// transaction has to cover what hangs.

@@ -16,7 +16,10 @@ func newAgents() *cobra.Command {
 		Use: "agents", Short: "List the agents, and whether their replies are theirs",
 		Long: `Lists the agents that workflows name: what waits for each, what is with it, and
 whether its replies repeat the tokens of their requests. An instance tells of the
-partitions that it serves, and of the replies that it read since it began: ask each.`,
+partitions that it serves, and of the replies that it read since it began: ask each.
+MEMBERS is how many its consumer group has, and BEHIND how many records that has not
+committed at most, both of all partitions and as Kafka says: 0 members are an agent
+that nobody runs.`,
 		Args: cobra.NoArgs,
 	}
 	on := addWatch(cmd.Flags(), "until it is stopped")
@@ -50,7 +53,7 @@ partitions that it serves, and of the replies that it read since it began: ask e
 }
 
 func listAgents(row func(...any), out *output, all []api.Agent) {
-	columns := []any{"AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "WAITING", "SILENT"}
+	columns := []any{"AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "OLDEST", "MEMBERS", "BEHIND", "WAITING", "SILENT"}
 	if out.wide() {
 		columns = append(columns, "WAITING SINCE")
 	}
@@ -61,7 +64,7 @@ func listAgents(row func(...any), out *output, all []api.Agent) {
 		if l := a.Replies.Last; l != nil {
 			last = fmt.Sprintf("%s at %s", words.Dash(l.Source), words.Clock(&l.At))
 		}
-		columns := []any{a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, a.Waiting, silentFor(a.SilentSince)}
+		columns := []any{a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, ageOf(a.AskedSince), orUnknown(a.Members), orUnknown(a.Behind), a.Waiting, ageOf(a.SilentSince)}
 		if out.wide() {
 			columns = append(columns, words.Clock(a.WaitingSince))
 		}
@@ -69,7 +72,15 @@ func listAgents(row func(...any), out *output, all []api.Agent) {
 	}
 }
 
-func silentFor(since *api.Time) string {
+// orUnknown is what Kafka says, if it does.
+func orUnknown[T any](says *T) string {
+	if says == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*says)
+}
+
+func ageOf(since *api.Time) string {
 	if since == nil {
 		return "-"
 	}

@@ -27,6 +27,9 @@ type Agent struct {
 	Waiting      int     `json:"waiting" doc:"Steps and undos that wait until it can be asked"`
 	WaitingSince *Time   `json:"waitingSince,omitempty" doc:"From when on that could have begun which waits longest"`
 	UnderWay     int     `json:"underWay" doc:"Requests that are with it"`
+	AskedSince   *Time   `json:"askedSince,omitempty" doc:"Since when that is with it which is with it for longest"`
+	Members      *int    `json:"members,omitempty" doc:"How many members its consumer group has, of all partitions: 0 is an agent that nobody runs, or that reads without a group. Not there where Kafka does not say"`
+	Behind       *int64  `json:"behind,omitempty" doc:"How many records of its request topic its consumer group has not committed, of all partitions, and at most: markers of transactions between them count. Not there where Kafka does not say"`
 	SilentSince  *Time   `json:"silentSince,omitempty" doc:"Since when it has answered nothing in time, once an operator was called for that"`
 }
 
@@ -49,7 +52,7 @@ func (s *Server) agents(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-agents", Method: http.MethodGet, Path: "/api/v1/agents",
 		Summary: "List the agents", Tags: []string{"agents"},
-		Description: "The agents that registered workflows name which the caller may see, how this instance stands with each, and whether their replies repeat the tokens of their requests.",
+		Description: "The agents that registered workflows name which the caller may see, how this instance stands with each, who reads its requests now, as Kafka says, and whether their replies repeat the tokens of their requests.",
 		Errors:      []int{http.StatusServiceUnavailable},
 	}, s.listAgents)
 }
@@ -62,10 +65,12 @@ func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*struct{ Body Age
 	defer done()
 	names, asked, repeats, setting := i.AgentNames(visible(callerOf(ctx), identity.Viewer)), i.Agents(), i.Repeats(), i.Setting()
 	out := &struct{ Body Agents }{Agents{Instance: i.ID(), Partitions: i.Owned(), Of: i.Partitions(), Since: Time{i.Began()}, Keys: i.Keys(), Agents: make([]Agent, len(names))}}
+	attendance := i.Attendance(ctx)
 	for n, name := range names {
-		a, r := asked[name], repeats[name]
+		a, r, there := asked[name], repeats[name], attendance[name]
 		is := Agent{
 			Name: name, Tokens: string(setting(name)), Waiting: a.Waiting, UnderWay: a.UnderWay, WaitingSince: at(a.WaitingSince), SilentSince: at(a.SilentSince),
+			AskedSince: at(a.AskedSince), Members: there.Members, Behind: there.Behind,
 			Replies: Replies{Repeated: r.Repeated, Missing: r.Missing, Wrong: r.Wrong, Unknown: r.Unknown},
 		}
 		if !r.LastAt.IsZero() {

@@ -1,0 +1,166 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Attendance is what Kafka says of who reads an agent's requests. What it did not say, or
+// this instance may not ask, is nil.
+type Attendance struct {
+	// Members is how many its consumer group has, 0 if there is no such group.
+	Members *int
+	// Behind is how many records of its request topic its group has not committed, at most:
+	// markers of transactions that are among them count.
+	Behind *int64
+}
+
+const (
+	// attendanceLasts is for how long an answer is given again.
+	attendanceLasts = 2 * time.Second
+	// attendancePatience bounds how long Kafka is waited for.
+	attendancePatience = 2 * time.Second
+)
+
+// attendance keeps what Kafka said last. Who asks meanwhile waits for the answer.
+type attendance struct {
+	mu    sync.Mutex
+	said  map[string]Attendance
+	until time.Time // when to ask again
+}
+
+// Attendance is that of all agents that workflows name, by name, no older than two seconds.
+// It takes no longer than that for each caller that asks Kafka; where Kafka has not answered
+// by then, nothing is known of those of which it has not.
+func (i *Instance) Attendance(ctx context.Context) map[string]Attendance {
+	i.attendance.mu.Lock()
+	defer i.attendance.mu.Unlock()
+	if time.Now().After(i.attendance.until) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attendancePatience) // others have its answer, too
+		defer cancel()
+		i.attendance.said = i.attend(ctx, i.AgentNames(nil))
+		i.attendance.until = time.Now().Add(attendanceLasts)
+	}
+	return i.attendance.said
+}
+
+// attend asks Kafka about all of the agents at once.
+func (i *Instance) attend(ctx context.Context, agents []string) map[string]Attendance {
+	if len(agents) == 0 {
+		return nil
+	}
+	groups, topics := make([]string, len(agents)), make([]string, len(agents))
+	for n, agent := range agents {
+		groups[n], topics[n] = i.topics.Namespace+".agent."+agent, i.topics.Requests(agent)
+	}
+	members := i.groupMembers(ctx, groups)
+	committed := i.committed(ctx, groups)
+	starts, startsErr := i.admin.ListStartOffsets(ctx, topics...)
+	ends, endsErr := i.admin.ListCommittedOffsets(ctx, topics...)
+	if err := errors.Join(startsErr, endsErr); err != nil {
+		i.log.Debug("cannot tell how far behind agents are", "error", err)
+	}
+	all := make(map[string]Attendance, len(agents))
+	for n, agent := range agents {
+		var a Attendance
+		if count, known := members[groups[n]]; known {
+			a.Members = &count
+		}
+		if read, known := committed[groups[n]]; known {
+			a.Behind = behind(read[topics[n]], starts[topics[n]], ends[topics[n]])
+		}
+		all[agent] = a
+	}
+	return all
+}
+
+// behind is how many records are between what was committed of a topic's partitions, or their
+// starts where that is more, and their ends; nil where some partition is not known. The last
+// before an end is no record: whoever asks agents does it in transactions, and each ends with a marker.
+func behind(committed map[int32]int64, starts, ends map[int32]kadm.ListedOffset) *int64 {
+	if len(ends) == 0 {
+		return nil
+	}
+	var sum int64
+	for p, end := range ends {
+		start, known := starts[p]
+		if !known || start.Err != nil || end.Err != nil {
+			return nil
+		}
+		sum += max(0, end.Offset-max(committed[p], start.Offset)-1)
+	}
+	return &sum
+}
+
+// groupMembers is how many members each of the groups has of which Kafka says so. One request
+// has all of them, and one more those that are no classic groups.
+func (i *Instance) groupMembers(ctx context.Context, groups []string) map[string]int {
+	all := make(map[string]int, len(groups))
+	question := kmsg.NewPtrDescribeGroupsRequest()
+	question.Groups = groups
+	others := kmsg.NewPtrConsumerGroupDescribeRequest()
+	i.eachAnswer(ctx, question, func(answer kmsg.Response) {
+		for _, g := range answer.(*kmsg.DescribeGroupsResponse).Groups {
+			switch kerr.ErrorForCode(g.ErrorCode) {
+			case nil: // also if there is none, before Kafka 4
+				all[g.Group] = len(g.Members)
+			case kerr.GroupIDNotFound:
+				others.Groups = append(others.Groups, g.Group)
+			}
+		}
+	})
+	if len(others.Groups) == 0 {
+		return all
+	}
+	i.eachAnswer(ctx, others, func(answer kmsg.Response) {
+		for _, g := range answer.(*kmsg.ConsumerGroupDescribeResponse).Groups {
+			if err := kerr.ErrorForCode(g.ErrorCode); err == nil || errors.Is(err, kerr.GroupIDNotFound) {
+				all[g.Group] = len(g.Members)
+			}
+		}
+	})
+	return all
+}
+
+// committed is what each of the groups has committed, by topic and partition, of which Kafka says so.
+func (i *Instance) committed(ctx context.Context, groups []string) map[string]map[string]map[int32]int64 {
+	question := kmsg.NewPtrOffsetFetchRequest()
+	for _, group := range groups {
+		g := kmsg.NewOffsetFetchRequestGroup()
+		g.Group = group
+		question.Groups = append(question.Groups, g)
+	}
+	all := make(map[string]map[string]map[int32]int64, len(groups))
+	i.eachAnswer(ctx, question, func(answer kmsg.Response) {
+		for _, g := range answer.(*kmsg.OffsetFetchResponse).Groups {
+			if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+				continue
+			}
+			all[g.Group] = make(map[string]map[int32]int64)
+			for _, t := range g.Topics {
+				all[g.Group][t.Topic] = make(map[int32]int64)
+				for _, p := range t.Partitions {
+					all[g.Group][t.Topic][p.Partition] = p.Offset
+				}
+			}
+		}
+	})
+	return all
+}
+
+// eachAnswer has each broker asked that a question is for, and yields the answers that came.
+func (i *Instance) eachAnswer(ctx context.Context, question kmsg.Request, yield func(kmsg.Response)) {
+	for _, shard := range i.client.RequestSharded(ctx, question) {
+		if shard.Err != nil {
+			i.log.Debug("cannot tell who reads the requests of agents", "asked", kmsg.NameForKey(question.Key()), "error", shard.Err)
+			continue
+		}
+		yield(shard.Resp)
+	}
+}
