@@ -59,10 +59,16 @@ func (i *Instance) attend(ctx context.Context, agents []string) map[string]Atten
 	for n, agent := range agents {
 		groups[n], topics[n] = i.topics.Namespace+".agent."+agent, i.topics.Requests(agent)
 	}
-	members := i.groupMembers(ctx, groups)
-	committed := i.committed(ctx, groups)
-	starts, startsErr := i.admin.ListStartOffsets(ctx, topics...)
-	ends, endsErr := i.admin.ListCommittedOffsets(ctx, topics...)
+	var members map[string]int
+	var committed map[string]map[string]map[int32]int64
+	var starts, ends kadm.ListedOffsets
+	var startsErr, endsErr error
+	var questions sync.WaitGroup // beside each other: one that is not answered leaves the others their time
+	questions.Go(func() { members = i.groupMembers(ctx, groups) })
+	questions.Go(func() { committed = i.committed(ctx, groups) })
+	questions.Go(func() { starts, startsErr = i.admin.ListStartOffsets(ctx, topics...) })
+	questions.Go(func() { ends, endsErr = i.admin.ListCommittedOffsets(ctx, topics...) })
+	questions.Wait()
 	if err := errors.Join(startsErr, endsErr); err != nil {
 		i.log.Debug("cannot tell how far behind agents are", "error", err)
 	}

@@ -125,6 +125,21 @@ func TestAttendance(t *testing.T) {
 		}
 		over.Store(true)
 	}
+
+	// Nor is anybody held up who asks where Kafka never answers.
+	held := make(chan struct{})
+	b.Fake.ControlKey(int16(kmsg.DescribeGroups), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.SleepControl(func() { <-held })
+		return nil, nil, false
+	})
+	i.attendance.mu.Lock()
+	i.attendance.until = time.Time{}
+	i.attendance.mu.Unlock()
+	got := i.Attendance(t.Context())["phone"]
+	close(held)
+	if got.Members != nil {
+		t.Errorf("without an answer it has %s", got)
+	}
 }
 
 // refuses is the answer of a broker that does not let the caller ask.
