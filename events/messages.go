@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -186,6 +187,36 @@ type Alert struct {
 	// Reminder says that the order goes on: somebody is to decide. Nothing tells when that was done.
 	Reminder bool      `json:"reminder,omitzero"`
 	At       time.Time `json:"at"`
+}
+
+// AlertReason is what an alert is about.
+type AlertReason string
+
+// What alerts are about.
+const (
+	AboutError     AlertReason = "error"     // an order stopped in Error
+	AboutHeld      AlertReason = "held"      // it is held, since deciding on it failed
+	AboutOverdue   AlertReason = "overdue"   // its deadline has passed
+	AboutApproval  AlertReason = "approval"  // it goes on once somebody decides, who is reminded
+	AboutNamespace AlertReason = "namespace" // it is of no order: a partition, an agent, clocks
+)
+
+// About says what an alert is about. An error of no step is of the order itself, and its code is one of Waybill's own.
+func (a *Alert) About() AlertReason {
+	own := func(code string) bool {
+		return slices.ContainsFunc(a.Errors, func(e Error) bool { return e.Step == "" && e.Code == code })
+	}
+	switch {
+	case a.Order == "":
+		return AboutNamespace
+	case a.Reminder:
+		return AboutApproval
+	case own("internal"):
+		return AboutHeld
+	case own("overdue"):
+		return AboutOverdue
+	}
+	return AboutError
 }
 
 // Signal tells an order what happened in the world, for a step that waits for it. The record's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -47,6 +48,20 @@ func (i *Instance) Count(ctx context.Context, f projections.Filter) (n int, more
 func (i *Instance) Alerts(ctx context.Context, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
 	return listed(i, func(without []int32) (projections.OpenPage, error) {
 		return i.store.Alerts(ctx, i.partitions, without, after, limit, visible)
+	})
+}
+
+// AlertsAbout returns in the same way those of a reason, the oldest first.
+func (i *Instance) AlertsAbout(ctx context.Context, reason events.AlertReason, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.OpenPage, error) {
+		return i.store.AlertsAbout(ctx, reason, i.partitions, without, after, limit, visible)
+	})
+}
+
+// AlertReasons counts those by their reason, and returns the oldest of each, at most limit.
+func (i *Instance) AlertReasons(ctx context.Context, limit int, visible func(workflow string) bool) (projections.AlertReasons, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.AlertReasons, error) {
+		return i.store.AlertReasons(ctx, i.partitions, without, limit, visible)
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // alertedAt is when the open alert of an order was raised that waits for an
@@ -56,17 +58,64 @@ type OpenPage struct {
 // visible are passed over; nil means that all are. A page ends at one that is not passed
 // over, so that its place tells nothing of the others.
 func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
-	return s.open(ctx, kindAlert, (*Order).alertedAt, partitions, without, after, limit, visible)
+	return s.open(ctx, &opening{kind: kindAlert, since: (*Order).alertedAt}, partitions, without, after, limit, visible)
+}
+
+// AlertsAbout returns in the same way those of a reason, the oldest alert first. A page may have fewer than limit, or
+// none, though more follow.
+func (s *Store) AlertsAbout(ctx context.Context, reason events.AlertReason, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
+	about := func(o *Order) bool { return o.Alert.About() == reason }
+	return s.open(ctx, &opening{kindAlert, (*Order).alertedAt, true, about}, partitions, without, after, limit, visible)
+}
+
+// AlertReasons are the open alerts by their reason.
+type AlertReasons struct {
+	Of map[events.AlertReason]*AlertsOf
+	// More says that there are others, newer ones, than were looked at.
+	More bool
+}
+
+// AlertsOf are the open alerts of a reason: how many there are, and the first of them, oldest first.
+type AlertsOf struct {
+	Number int
+	Oldest []*Order
+}
+
+// AlertReasons counts the open alerts that [Store.Alerts] lists, the oldest first, as far as a page may cost, and returns
+// of each reason at most limit.
+func (s *Store) AlertReasons(ctx context.Context, partitions int32, without []int32, limit int, visible func(workflow string) bool) (AlertReasons, error) {
+	r := AlertReasons{Of: make(map[events.AlertReason]*AlertsOf)}
+	count := func(o *Order) bool {
+		of := r.Of[o.Alert.About()]
+		if of == nil {
+			of = new(AlertsOf)
+			r.Of[o.Alert.About()] = of
+		}
+		if of.Number++; of.Number <= limit {
+			of.Oldest = append(of.Oldest, o)
+		}
+		return false
+	}
+	page, err := s.open(ctx, &opening{kindAlert, (*Order).alertedAt, true, count}, partitions, without, nil, 1, visible)
+	r.More = page.Next != nil
+	return r, err
 }
 
 // Approvals returns in the same way orders that wait for people who decide, the one that has waited
 // longest first.
 func (s *Store) Approvals(ctx context.Context, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
-	return s.open(ctx, kindApproval, (*Order).ApprovingSince, partitions, without, after, limit, visible)
+	return s.open(ctx, &opening{kind: kindApproval, since: (*Order).ApprovingSince}, partitions, without, after, limit, visible)
 }
 
-// open goes through the index of a kind, in which orders stand by a time.
-func (s *Store) open(ctx context.Context, kind byte, since func(*Order) time.Time, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (_ OpenPage, err error) {
+// opening is a way through the index of a kind, in which orders stand by a time.
+type opening struct {
+	kind      byte
+	since     func(*Order) time.Time
+	backwards bool
+	wanted    func(*Order) bool // which of those that are visible are on the page; nil means all
+}
+
+func (s *Store) open(ctx context.Context, by *opening, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (_ OpenPage, err error) {
 	read := s.summaries()
 	defer read.view.Close()
 	var open []*opens
@@ -81,7 +130,7 @@ func (s *Store) open(ctx context.Context, kind byte, since func(*Order) time.Tim
 		if slices.Contains(without, p) {
 			continue
 		}
-		a, err := read.opens(kind, p, after)
+		a, err := read.opens(by, p, after)
 		if err != nil {
 			return OpenPage{}, err
 		}
@@ -98,7 +147,7 @@ func (s *Store) open(ctx context.Context, kind byte, since func(*Order) time.Tim
 		}
 		var first *opens
 		for _, a := range open {
-			if a.key != nil && (first == nil || bytes.Compare(a.key, first.key) < 0) {
+			if a.key != nil && (first == nil || bytes.Compare(a.key, first.key) < 0 != by.backwards) {
 				first = a
 			}
 		}
@@ -113,15 +162,18 @@ func (s *Store) open(ctx context.Context, kind byte, since func(*Order) time.Tim
 		if !ok {
 			return OpenPage{}, fmt.Errorf("%w: key %x of what is open", errDamaged, first.it.Key())
 		}
+		read.keys++
 		o, err := read.order(first.partition, place.Order)
 		if err != nil {
 			return OpenPage{}, err
 		}
-		if !bytes.Equal(openKey(kind, first.partition, since(o), o.ID), first.it.Key()) {
+		if !bytes.Equal(openKey(by.kind, first.partition, by.since(o), o.ID), first.it.Key()) {
 			return OpenPage{}, fmt.Errorf("%w: order %q is listed as waiting for somebody, and does not", errDamaged, o.ID)
 		}
 		if visible == nil || visible(o.Workflow) {
-			page.Orders, last = append(page.Orders, o), &place
+			if last = &place; by.wanted == nil || by.wanted(o) {
+				page.Orders = append(page.Orders, o)
+			}
 		}
 		if err := first.next(); err != nil {
 			return OpenPage{}, err
@@ -133,28 +185,34 @@ func (s *Store) open(ctx context.Context, kind byte, since func(*Order) time.Tim
 type opens struct {
 	partition int32
 	it        *pebble.Iterator
+	step      func() bool
 	key       []byte // of the next, without the partition; nil at the end
 }
 
 // opens begins behind a place. It returns nil if there is nothing.
-func (r *summaries) opens(kind byte, partition int32, place *OpenPlace) (*opens, error) {
-	from := prefix(partition, kind)
+func (r *summaries) opens(by *opening, partition int32, place *OpenPlace) (*opens, error) {
+	from := prefix(partition, by.kind)
 	end := after(from)
-	if place != nil {
-		from = append(openKey(kind, partition, place.At, place.Order), 0) // the key after it
+	if place != nil && by.backwards {
+		end = openKey(by.kind, partition, place.At, place.Order)
+	} else if place != nil {
+		from = append(openKey(by.kind, partition, place.At, place.Order), 0) // the key after it
 	}
 	it, err := r.view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: end})
 	if err != nil {
 		return nil, damage(err)
 	}
-	a := &opens{partition: partition, it: it}
-	if err := a.take(it.First()); err != nil || a.key == nil {
+	a, begin := &opens{partition: partition, it: it, step: it.Next}, it.First
+	if by.backwards {
+		a.step, begin = it.Prev, it.Last
+	}
+	if err := a.take(begin()); err != nil || a.key == nil {
 		return nil, errors.Join(err, it.Close())
 	}
 	return a, nil
 }
 
-func (a *opens) next() error { return a.take(a.it.Next()) }
+func (a *opens) next() error { return a.take(a.step()) }
 
 func (a *opens) take(ok bool) error {
 	if !ok {

@@ -316,3 +316,78 @@ func TestAlertsGoOnBehindAPlace(t *testing.T) {
 		}
 	}
 }
+
+// Each reason has its number and the oldest of it, also where 2,000 newer alerts are of another; and is listed apart, the
+// oldest first, whatever the pages.
+func TestAlertsByReason(t *testing.T) {
+	of := func(id string, seconds int, code string) []events.Event {
+		history := alerted(id, seconds)
+		history[len(history)-1].Errors = []events.Error{{Code: code}}
+		return history
+	}
+	s, _ := temporary(t)
+	for p, all := range map[int32][][]events.Event{0: {of("late", 1, "overdue"), of("old", 3, "declined")}, 1: {of("held", 9000, "internal"), of("older", 2, "declined")}} {
+		j := newJournal()
+		for _, history := range all {
+			j.add(history...)
+		}
+		if p == 0 {
+			for n := range 2000 {
+				j.add(of(fmt.Sprintf("o-%d", n), 10+n, "declined")...)
+			}
+		}
+		writer := partition(t, s, p)
+		must(t, fold(writer, j.records))
+		must(t, writer.Flush())
+	}
+	ids := func(orders []*Order) (all []string) {
+		for _, o := range orders {
+			all = append(all, o.ID)
+		}
+		return all
+	}
+	found, err := s.AlertReasons(t.Context(), 2, nil, 3, nil)
+	must(t, err)
+	expect(t, "there is more", found.More, false)
+	expect(t, "reasons", len(found.Of), 3)
+	for reason, want := range map[events.AlertReason][]string{events.AboutOverdue: {"late"}, events.AboutError: {"older", "old", "o-0"}, events.AboutHeld: {"held"}} {
+		expect(t, "the oldest of "+string(reason), ids(found.Of[reason].Oldest), want)
+	}
+	expect(t, "number in Error", found.Of[events.AboutError].Number, 2002)
+	found, err = s.AlertReasons(t.Context(), 2, nil, 3, func(string) bool { return false })
+	must(t, err)
+	expect(t, "reasons that nobody may see", len(found.Of), 0)
+	found, err = s.AlertReasons(t.Context(), 2, []int32{0}, 3, nil)
+	must(t, err)
+	expect(t, "number of the other partition", found.Of[events.AboutError].Number, 1)
+
+	for _, limit := range []int{1, 7, 1000} {
+		var walked []string
+		var place *OpenPlace
+		for {
+			page, err := s.AlertsAbout(t.Context(), events.AboutError, 2, nil, place, limit, nil)
+			must(t, err)
+			walked = append(walked, ids(page.Orders)...)
+			if place = page.Next; place == nil {
+				break
+			}
+		}
+		expect(t, fmt.Sprint("walked in pages of ", limit), len(walked), 2002)
+		expect(t, fmt.Sprint("first in pages of ", limit), walked[:3], []string{"older", "old", "o-0"})
+	}
+}
+
+// What is looked at is bounded: the number is then of the oldest.
+func TestManyAlertsByReason(t *testing.T) {
+	j := newJournal()
+	for n := range pageKeys + 1 {
+		j.add(alerted(fmt.Sprintf("o-%06d", n), n)...)
+	}
+	s, _ := folded(t, j)
+	found, err := s.AlertReasons(t.Context(), 1, nil, 1, nil)
+	must(t, err)
+	of := found.Of[events.AboutError]
+	if !found.More || of.Number > pageKeys || len(of.Oldest) != 1 || of.Oldest[0].ID != "o-000000" {
+		t.Errorf("more: %t, %d, first %v", found.More, of.Number, of.Oldest[0].ID)
+	}
+}

@@ -228,7 +228,7 @@ func (s *stage) withoutInstance() {
 	for path, want := range map[string]int{
 		"/healthz": 200, "/metrics": 200, "/openapi.json": 200,
 		"/readyz": 503, "/api/v1/orders": 503, "/api/v1/orders/o-1": 503, "/api/v1/orders/o-1/history": 503,
-		"/api/v1/workflows": 503, "/api/v1/alerts": 503, "/api/v1/dead-letters": 503, "/api/v1/dead-letters/0/0": 503, "/api/v1/partitions": 503, "/api/v1/partitions/0/projection": 503,
+		"/api/v1/workflows": 503, "/api/v1/alerts": 503, "/api/v1/alerts/reasons": 503, "/api/v1/dead-letters": 503, "/api/v1/dead-letters/0/0": 503, "/api/v1/partitions": 503, "/api/v1/partitions/0/projection": 503,
 	} {
 		if status, _, body := s.ask(request{path: path}); status != want {
 			s.Errorf("%s: %d instead of %d: %s", path, status, want, body)
@@ -691,6 +691,16 @@ func (s *stage) testAlerts() {
 	if a := walked[0]; a.Step == nil || *a.Step != "charge" || len(a.Errors) != 1 || a.Reason == "" {
 		s.Errorf("alert: %+v", a)
 	}
+	all, err := s.client.AlertReasons(s.Context(), 2)
+	if err != nil || all.More || len(all.Reasons) != 1 || all.Reasons[0].Reason != events.AboutError || all.Reasons[0].Number != 3 || len(all.Reasons[0].Oldest) != 2 || all.Reasons[0].Oldest[0].Order != walked[2].Order {
+		s.Errorf("by reason: %+v, %v", all, err)
+	}
+	for reason, want := range map[events.AlertReason]int{events.AboutError: 3, events.AboutHeld: 0} {
+		page, err := s.client.AlertsAbout(s.Context(), reason, 10, "")
+		if err != nil || len(page.Alerts) != want || want > 0 && page.Alerts[0].Order != walked[2].Order {
+			s.Errorf("about %s: %+v, %v", reason, page, err)
+		}
+	}
 }
 
 // testHungUp lists orders and alerts for somebody who has hung up.
@@ -783,6 +793,7 @@ func (s *stage) testProblems() {
 		{request{path: "/api/v1/orders?sort=accepted"}, 422, "takes workflow"},
 		{request{path: "/api/v1/orders?sort=accepted&workflow=w&where=a%3Db"}, 422, "takes workflow"},
 		{request{path: "/api/v1/alerts?after=!"}, 422, "next"},
+		{request{path: "/api/v1/alerts?reason=approval"}, 422, "held"},
 		{request{path: "/api/v1/alerts?after=eA"}, 422, "next"},
 		{request{path: "/api/v1/partitions/3/projection"}, 404, "from 0"},
 		{request{path: "/api/v1/partitions/x/projection"}, 422, ""},
@@ -827,7 +838,7 @@ func (s *stage) testOpenAPI() {
 	}
 	slices.Sort(routes)
 	want := []string{
-		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/activity", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/bulk", "get /api/v1/bulk/{id}", "get /api/v1/bulk/{id}/orders", "get /api/v1/caller", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/limits", "get /api/v1/limits/{name}",
+		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/activity", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/alerts/reasons", "get /api/v1/approvals", "get /api/v1/bulk", "get /api/v1/bulk/{id}", "get /api/v1/bulk/{id}/orders", "get /api/v1/caller", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/limits", "get /api/v1/limits/{name}",
 		"get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/events", "get /api/v1/orders/{id}/history", "get /api/v1/orders/{id}/history/{seq}", "get /api/v1/orders/{id}/migration", "get /api/v1/orders/{id}/steps/{step}/items", "get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/schedules", "get /api/v1/schedules/{name}", "get /api/v1/schedules/{name}/preview", "get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}",
 		"get /api/v1/workflows/{name}/versions", "post /api/v1/bulk", "post /api/v1/bulk/{id}/start", "post /api/v1/bulk/{id}/stop", "post /api/v1/dead-letters/{partition}/{offset}/discard", "post /api/v1/dead-letters/{partition}/{offset}/replay", "post /api/v1/orders", "post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide",

@@ -481,8 +481,19 @@ func (c *Client) SignalKey(ctx context.Context, signal *KeySignal) (*Heard, erro
 
 // Alerts returns a page of the open alerts.
 func (c *Client) Alerts(ctx context.Context, limit int, after string) (*AlertPage, error) {
+	return c.AlertsAbout(ctx, "", limit, after)
+}
+
+// AlertsAbout returns a page of those of a reason, the oldest first; of all for none.
+func (c *Client) AlertsAbout(ctx context.Context, reason events.AlertReason, limit int, after string) (*AlertPage, error) {
 	var page AlertPage
-	return &page, c.call(ctx, http.MethodGet, "/api/v1/alerts", c.decoded(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/alerts", c.decoded(map[string]string{"reason": string(reason), "limit": strconv.Itoa(limit), "after": after}), nil, &page)
+}
+
+// AlertReasons counts the open alerts by their reason, with the oldest of each, at most limit.
+func (c *Client) AlertReasons(ctx context.Context, limit int) (*AlertReasons, error) {
+	var all AlertReasons
+	return &all, c.call(ctx, http.MethodGet, "/api/v1/alerts/reasons", values(map[string]string{"limit": strconv.Itoa(limit)}), nil, &all)
 }
 
 // Approvals returns a page of what waits for people to decide; with mine what the caller may, with overdue

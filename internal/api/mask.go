@@ -47,6 +47,14 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 				maskAlert(a)
 			}
 		}
+	case AlertReasons:
+		for n := range v.Reasons {
+			for m := range v.Reasons[n].Oldest {
+				if a := &v.Reasons[n].Oldest[m]; hidden(a.Workflow) {
+					maskAlert(a)
+				}
+			}
+		}
 	case ApprovalPage: // those who decide see what they are shown
 		for n := range v.Approvals {
 			if a := &v.Approvals[n]; !a.Mine && hidden(a.Workflow) {

@@ -50,6 +50,7 @@ func (c *Console) functions() template.FuncMap {
 		"asks":   words.Outcomes,
 		"items":  words.Items,
 		"turn":   words.Turn,
+		"about":  headed,
 		"origin": words.Origin,
 		"less":   func(n uint64) uint64 { return n - 1 },
 		"plus":   func(n uint64) uint64 { return n + 1 },

@@ -50,6 +50,17 @@ func (s section[T]) says(one, others string) string {
 	return number(len(s.All), s.More, one, others)
 }
 
+// Count is how many there are, as far as that is known.
+func (s section[T]) Count() string {
+	if s.More {
+		return fmt.Sprintf("more than %d", len(s.All))
+	}
+	return strconv.Itoa(len(s.All))
+}
+
+// Shown says that there is something, or may be what is not known.
+func (s section[T]) Shown() bool { return len(s.All) > 0 || s.More || s.Why != "" }
+
 // number is how many there are, if that is all of them.
 func number(n int, more bool, one, others string) string {
 	if more {
@@ -60,7 +71,7 @@ func number(n int, more bool, one, others string) string {
 
 // home is the first page: what needs somebody.
 type home struct {
-	Alerts    section[api.Alert]
+	Alerts    section[api.AlertsOf]
 	Approvals section[api.Approval]
 	Letters   *section[api.DeadLetter] // nil where they are not for who looks
 	Open      section[api.Summary]
@@ -69,13 +80,42 @@ type home struct {
 	Charts    *charts            // nil if there is nothing to draw
 }
 
+// Calm says that nobody is needed, as far as is known.
+func (h *home) Calm() bool {
+	return !h.Alerts.Shown() && !h.Approvals.Shown() && !h.Agents.Shown() && (h.Letters == nil || !h.Letters.Shown()) && h.Trouble == ""
+}
+
+// stopped is how many orders are in Error, or held, or overdue, in words.
+func (h *home) stopped() string {
+	if h.Alerts.Why != "" {
+		return h.Alerts.says("", "orders in Error")
+	}
+	n := 0
+	for _, of := range h.Alerts.All {
+		n += of.Number
+	}
+	return number(n, h.Alerts.More, "order in Error", "orders in Error")
+}
+
+// headed is how lists are headed of orders about which an alert is.
+func headed(reason events.AlertReason) string {
+	switch reason {
+	case events.AboutHeld:
+		return "Held orders"
+	case events.AboutOverdue:
+		return "Overdue orders"
+	}
+	return "Orders in Error"
+}
+
 func (c *Console) home(v *visit) (*view, error) {
 	h := &home{}
-	alerts, err := v.client.Alerts(v.Context(), homeRows, "")
+	alerts, err := v.client.AlertReasons(v.Context(), homeRows)
 	if answered(err, http.StatusForbidden) {
 		return nil, err
 	}
-	h.Alerts = take(alerts.Alerts, alerts.Next, alerts.LeftOut, err)
+	h.Alerts = take(alerts.Reasons, "", alerts.LeftOut, err)
+	h.Alerts.More = alerts.More
 	approvals, err := v.client.Approvals(v.Context(), false, false, homeRows, "")
 	h.Approvals = take(approvals.Approvals, approvals.Next, approvals.LeftOut, err)
 	for _, state := range []projections.State{projections.Compensating, projections.Processing, projections.Pending} {
@@ -96,7 +136,7 @@ func (c *Console) home(v *visit) (*view, error) {
 	if activity, err := v.client.Activity(v.Context()); err == nil { // without it the page says what it is for
 		h.Charts = chartsOf(activity)
 	}
-	says := h.Alerts.says("order in Error", "orders in Error") + ", " + h.Approvals.says("decision that people wait for", "decisions that people wait for")
+	says := h.stopped() + ", " + h.Approvals.says("decision that people wait for", "decisions that people wait for")
 	return &view{page: "home.html", title: "Home", data: h, live: &live{Every: listEvery, Says: says}}, nil
 }
 
@@ -172,6 +212,7 @@ type listed struct {
 	Left        api.LeftOut
 	More, First string
 	Mine        bool
+	Reason      events.AlertReason
 }
 
 func (c *Console) listed(v *visit, all any, left api.LeftOut, next string, pairs ...string) *listed {
@@ -186,12 +227,15 @@ func (c *Console) listed(v *visit, all any, left api.LeftOut, next string, pairs
 }
 
 func (c *Console) alerts(v *visit) (*view, error) {
-	page, err := v.client.Alerts(v.Context(), pageRows, v.value("after"))
+	reason := v.value("reason")
+	page, err := v.client.AlertsAbout(v.Context(), events.AlertReason(reason), pageRows, v.value("after"))
 	if err != nil {
 		return nil, err
 	}
+	l := c.listed(v, page.Alerts, page.LeftOut, page.Next, "reason", reason)
+	l.Reason = events.AlertReason(reason)
 	return &view{
-		page: "alerts.html", title: "Alerts", data: c.listed(v, page.Alerts, page.LeftOut, page.Next),
+		page: "alerts.html", title: "Alerts", data: l,
 		live: &live{Every: listEvery, Says: number(len(page.Alerts), page.Next != "", "order in Error", "orders in Error")},
 	}, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator/address"
 	"github.com/waybill-dev/waybill/yamlfile"
@@ -164,15 +165,7 @@ func (r *reader) url(n ast.Node) *url.URL {
 }
 
 // Reasons are what an alert is about, as webhooks are told.
-var Reasons = []string{reasonError, reasonHeld, reasonOverdue, reasonApproval, reasonNamespace}
-
-const (
-	reasonError     = "error"     // an order stopped in Error
-	reasonHeld      = "held"      // it is held, since deciding on it failed
-	reasonOverdue   = "overdue"   // its deadline has passed
-	reasonApproval  = "approval"  // it goes on once somebody decides, who is reminded
-	reasonNamespace = "namespace" // it is of no order: a partition, an agent, clocks
-)
+var Reasons = []string{string(events.AboutError), string(events.AboutHeld), string(events.AboutOverdue), string(events.AboutApproval), string(events.AboutNamespace)}
 
 func (r *reader) reasons(n ast.Node) (all []string) {
 	entries, ok := r.List(n, "reasons")

@@ -48,11 +48,11 @@ func TestAFileOfWebhooks(t *testing.T) {
 		d           data
 		pager, chat bool
 	}{
-		{data{Reason: reasonHeld, Order: "o", Workflow: "order-1"}, true, true},
-		{data{Reason: reasonOverdue, Order: "o", Workflow: "order-1"}, false, true},
-		{data{Reason: reasonError, Order: "o", Workflow: "loan"}, false, true},
-		{data{Reason: reasonError, Order: "o"}, false, true},
-		{data{Reason: reasonNamespace}, false, true},
+		{data{Reason: "held", Order: "o", Workflow: "order-1"}, true, true},
+		{data{Reason: "overdue", Order: "o", Workflow: "order-1"}, false, true},
+		{data{Reason: "error", Order: "o", Workflow: "loan"}, false, true},
+		{data{Reason: "error", Order: "o"}, false, true},
+		{data{Reason: "namespace"}, false, true},
 	} {
 		if pager.wants(&c.d) != c.pager || chat.wants(&c.d) != c.chat {
 			t.Errorf("%+v: %t, %t", c.d, pager.wants(&c.d), chat.wants(&c.d))

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,7 +56,7 @@ func newMessage(namespace string, r *kgo.Record, a *events.Alert) *message {
 		id = fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
 	}
 	m := &message{events.AlertRaised, string(events.AppendTime(nil, a.At)), data{
-		ID: messageID(namespace, id), Namespace: namespace, Reason: reasonOf(a), Order: a.Order, Step: a.Step,
+		ID: messageID(namespace, id), Namespace: namespace, Reason: string(a.About()), Order: a.Order, Step: a.Step,
 		Message: yamlfile.Clip(a.Reason, maxText), Action: yamlfile.Clip(a.Action, maxText),
 	}}
 	if rest, ok := strings.CutPrefix(id, a.Order+"/"); ok && a.Order != "" {
@@ -74,24 +73,6 @@ func newMessage(namespace string, r *kgo.Record, a *events.Alert) *message {
 func messageID(namespace, id string) string {
 	sum := sha256.Sum256([]byte(namespace + "\x00" + id))
 	return "msg_" + hex.EncodeToString(sum[:16])
-}
-
-// reasonOf says what an alert is about. An error of no step is of the order itself, and its code is one of Waybill's own.
-func reasonOf(a *events.Alert) string {
-	own := func(code string) bool {
-		return slices.ContainsFunc(a.Errors, func(e events.Error) bool { return e.Step == "" && e.Code == code })
-	}
-	switch {
-	case a.Order == "":
-		return reasonNamespace
-	case a.Reminder:
-		return reasonApproval
-	case own("internal"):
-		return reasonHeld
-	case own("overdue"):
-		return reasonOverdue
-	}
-	return reasonError
 }
 
 // page is where an order is in the console at an address; empty without one.

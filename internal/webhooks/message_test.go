@@ -55,14 +55,14 @@ func TestMessages(t *testing.T) {
 		reason string
 		seq    uint64
 	}{
-		{"o-1/8/alert", of("o-1", events.Error{Code: "declined", Step: "charge"}), reasonError, 8},
-		{"o-1/9/alert", of("o-1", events.Error{Code: "internal", Step: "charge"}), reasonError, 9}, // of an agent
-		{"o-1/10/alert", of("o-1", events.Error{Code: "declined", Step: "charge"}, held), reasonHeld, 10},
-		{"o-1/11/alert", of("o-1", events.Error{Code: "overdue"}), reasonOverdue, 11},
-		{"o-1/12/alert", reminder, reasonApproval, 12},
-		{"a/b.c\n/7/alert", of("a/b.c\n"), reasonError, 7},
-		{"p3/1764212400000", of(""), reasonNamespace, 0},
-		{"", of("o-1"), reasonError, 0}, // of somebody else
+		{"o-1/8/alert", of("o-1", events.Error{Code: "declined", Step: "charge"}), "error", 8},
+		{"o-1/9/alert", of("o-1", events.Error{Code: "internal", Step: "charge"}), "error", 9}, // of an agent
+		{"o-1/10/alert", of("o-1", events.Error{Code: "declined", Step: "charge"}, held), "held", 10},
+		{"o-1/11/alert", of("o-1", events.Error{Code: "overdue"}), "overdue", 11},
+		{"o-1/12/alert", reminder, "approval", 12},
+		{"a/b.c\n/7/alert", of("a/b.c\n"), "error", 7},
+		{"p3/1764212400000", of(""), "namespace", 0},
+		{"", of("o-1"), "error", 0}, // of somebody else
 	} {
 		r := record(c.id, c.alert.Order, c.alert)
 		m := newMessage("shop", r, c.alert)

@@ -1,0 +1,84 @@
+package console
+
+import (
+	"encoding/json"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+// What needs somebody stands by its reason, each with its number and its oldest; what does not is not there.
+func TestHomeByReason(t *testing.T) {
+	alert := func(id string, hours int) api.Alert {
+		return api.Alert{Order: id, Reason: "why of " + id, At: &api.Time{Time: time.Now().Add(-time.Duration(hours)*time.Hour - time.Minute)}}
+	}
+	of := func(reason events.AlertReason, number int, oldest ...api.Alert) api.AlertsOf {
+		return api.AlertsOf{Reason: reason, Number: number, Oldest: oldest}
+	}
+	masked := alert("o-secret", 1)
+	masked.Reason, masked.Masked = "", true
+	letters := []api.DeadLetter{{Partition: 3, Offset: 7, Reason: "it is no JSON"}}
+	for name, c := range map[string]struct {
+		alerts  api.AlertReasons
+		letters []api.DeadLetter
+		asks    []api.Approval
+		away    string // what answers 503
+		want    []string
+	}{
+		"nobody is needed": {want: []string{"Nobody.", "!Orders in Error:", "!Held orders", "!Overdue orders", "!Decisions that people wait for:", "!Inputs that were put aside"}},
+		"2,000 failed, and one was overdue before them": {
+			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutError, 2000, alert("o-1", 2)), of(events.AboutOverdue, 1, alert("late", 30))}},
+			want:   []string{"Orders in Error: 2000<", "Overdue orders: 1<", `href="/orders/late"`, "30 h ago", `href="/alerts?reason=overdue"`, `href="/alerts?reason=error"`, "!Held orders", "!Nobody", "2001 orders in Error, "},
+		},
+		"one is held": {
+			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutHeld, 1, alert("poisoned", 1))}},
+			want:   []string{"Held orders: 1<", `href="/orders/poisoned"`, `href="/alerts?reason=held"`, "!Orders in Error:"},
+		},
+		"there are more than were looked at": {
+			alerts: api.AlertReasons{More: true, Reasons: []api.AlertsOf{of(events.AboutError, 4000, alert("o-1", 2))}},
+			want:   []string{"Orders in Error: at least 4000<", "There are more alerts than were looked at", "more than 4000 orders in Error, "},
+		},
+		"payloads are left out": {
+			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutHeld, 1, masked)}},
+			want:   []string{"o-secret", "takes the role payload-reader", "!why of"},
+		},
+		"letters and decisions": {
+			letters: letters, asks: []api.Approval{{Order: "o-7", Step: "credit"}},
+			want: []string{"Inputs that were put aside: 1<", "it is no JSON", "Decisions that people wait for: 1<", "!Nobody"},
+		},
+		"partitions are left out":  {alerts: api.AlertReasons{LeftOut: api.LeftOut{Unknown: []int32{4}}}, want: []string{"Nobody, as far as this instance knows.", "[4]"}},
+		"alerts are not known":     {away: "/api/v1/alerts/reasons", want: []string{`class="notice wrong"`, "orders in Error are not known", "!Nobody"}},
+		"a partition stands still": {away: "/readyz", want: []string{"This instance is not ready: ", "!Nobody"}},
+	} {
+		answers := map[string]any{
+			"/api/v1/caller": api.Caller{}, "/api/v1/alerts/reasons": c.alerts, "/api/v1/dead-letters": api.DeadLetterPage{DeadLetters: c.letters},
+			"/api/v1/approvals": api.ApprovalPage{Approvals: c.asks}, "/api/v1/orders": api.OrderPage{}, "/api/v1/agents": api.Agents{}, "/readyz": nil,
+		}
+		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answer, is := answers[r.URL.Path]
+			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Path == c.away || !is {
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				answer = api.Problem{Status: http.StatusServiceUnavailable, Title: "Service Unavailable", Detail: "it is away"}
+			}
+			if err := json.NewEncoder(w).Encode(answer); err != nil {
+				t.Error(err)
+			}
+		})
+		said := httptest.NewRecorder()
+		New(server, Config{}).ServeHTTP(said, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+		page := html.UnescapeString(said.Body.String())
+		for _, text := range c.want {
+			if text, not := strings.CutPrefix(text, "!"); said.Code != http.StatusOK || strings.Contains(page, text) == not {
+				t.Errorf("%s: %d, %q is there: %t\n%s", name, said.Code, text, not, page)
+			}
+		}
+	}
+}
