@@ -430,8 +430,11 @@ func (m *membership) lanes() map[int32]owner {
 	return all
 }
 
+// mostMissing is of how many partitions ready says what is missing.
+const mostMissing = 10
+
 // ready returns nil once the group gave partitions, or none, and each of them is
-// served; else what is missing. One whose lanes failed again and again is served
+// served; else what is missing, of [mostMissing] partitions, first of those that are stopped. One whose lanes failed again and again is served
 // once another has got somewhere.
 func (m *membership) ready() error {
 	m.mu.Lock()
@@ -439,19 +442,32 @@ func (m *membership) ready() error {
 	if !m.joined {
 		return errors.New("the group has not assigned partitions yet")
 	}
-	for p, o := range m.owned {
+	var all, taken []error
+	for _, p := range slices.Sorted(maps.Keys(m.owned)) {
+		o := m.owned[p]
 		if o.lane == nil {
 			if o.failed != nil {
-				return fmt.Errorf("partition %d is not served: %w", p, o.failed)
+				all = append(all, fmt.Errorf("partition %d is not served: %w", p, o.failed))
+			} else {
+				taken = append(taken, fmt.Errorf("partition %d is being taken over", p))
 			}
-			return fmt.Errorf("partition %d is being taken over", p)
+			continue
 		}
 		if o.failures >= stuckAfter && m.now().Sub(o.since) < settled && o.lane.Position() == o.began {
-			return fmt.Errorf("partition %d is served again, after %d lanes that failed: %w", p, o.failures, o.failed)
-		}
-		if err := o.lane.Unwell(); err != nil {
-			return fmt.Errorf("partition %d: %w", p, err)
+			all = append(all, fmt.Errorf("partition %d is served again, after %d lanes that failed: %w", p, o.failures, o.failed))
+		} else if err := o.lane.Unwell(); err != nil {
+			all = append(all, fmt.Errorf("partition %d: %w", p, err))
 		}
 	}
-	return nil
+	if all = append(all, taken...); len(all) == 0 {
+		return nil
+	}
+	missing := all[0]
+	for _, err := range all[1:min(len(all), mostMissing)] {
+		missing = fmt.Errorf("%w; %w", missing, err)
+	}
+	if more := len(all) - mostMissing; more > 0 {
+		missing = fmt.Errorf("%w; and %d more partitions", missing, more)
+	}
+	return missing
 }

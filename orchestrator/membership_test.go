@@ -444,3 +444,18 @@ func TestWhyALaneEndsIsToldAsItIs(t *testing.T) {
 		}
 	}
 }
+
+// What is missing is said of each partition, of those first that are stopped, and of so many.
+func TestWhatIsMissing(t *testing.T) {
+	m := &membership{joined: true, now: time.Now, owned: map[int32]*ownership{0: {}, 3: {failed: errors.New("it is damaged")}, 2: {failed: errors.New("Kafka is away")}}}
+	const two = "partition 2 is not served: Kafka is away; partition 3 is not served: it is damaged; partition 0 is being taken over"
+	if err := m.ready(); err == nil || err.Error() != two {
+		t.Errorf("%v", err)
+	}
+	for p := range int32(mostMissing) {
+		m.owned[10+p] = &ownership{}
+	}
+	if err := m.ready(); err == nil || !strings.HasPrefix(err.Error(), two+"; partition 10 is") || !strings.HasSuffix(err.Error(), "partition 16 is being taken over; and 3 more partitions") {
+		t.Errorf("of many: %v", err)
+	}
+}
