@@ -326,7 +326,7 @@ func TestAlertsByReason(t *testing.T) {
 		return history
 	}
 	s, _ := temporary(t)
-	for p, all := range map[int32][][]events.Event{0: {of("late", 1, "overdue"), of("old", 3, "declined")}, 1: {of("held", 9000, "internal"), of("older", 2, "declined")}} {
+	for p, all := range map[int32][][]events.Event{0: {of("late", 1, "overdue"), of("old", 3, "declined")}, 1: {of("held", 9000, "internal"), of("older", 2, "declined"), of("next", 5, "declined")}} {
 		j := newJournal()
 		for _, history := range all {
 			j.add(history...)
@@ -350,16 +350,16 @@ func TestAlertsByReason(t *testing.T) {
 	must(t, err)
 	expect(t, "there is more", found.More, false)
 	expect(t, "reasons", len(found.Of), 3)
-	for reason, want := range map[events.AlertReason][]string{events.AboutOverdue: {"late"}, events.AboutError: {"older", "old", "o-0"}, events.AboutHeld: {"held"}} {
+	for reason, want := range map[events.AlertReason][]string{events.AboutOverdue: {"late"}, events.AboutError: {"older", "old", "next"}, events.AboutHeld: {"held"}} {
 		expect(t, "the oldest of "+string(reason), ids(found.Of[reason].Oldest), want)
 	}
-	expect(t, "number in Error", found.Of[events.AboutError].Number, 2002)
+	expect(t, "number in Error", found.Of[events.AboutError].Number, 2003)
 	found, err = s.AlertReasons(t.Context(), 2, nil, 3, func(string) bool { return false })
 	must(t, err)
 	expect(t, "reasons that nobody may see", len(found.Of), 0)
 	found, err = s.AlertReasons(t.Context(), 2, []int32{0}, 3, nil)
 	must(t, err)
-	expect(t, "number of the other partition", found.Of[events.AboutError].Number, 1)
+	expect(t, "number of the other partition", found.Of[events.AboutError].Number, 2)
 
 	for _, limit := range []int{1, 7, 1000} {
 		var walked []string
@@ -372,8 +372,8 @@ func TestAlertsByReason(t *testing.T) {
 				break
 			}
 		}
-		expect(t, fmt.Sprint("walked in pages of ", limit), len(walked), 2002)
-		expect(t, fmt.Sprint("first in pages of ", limit), walked[:3], []string{"older", "old", "o-0"})
+		expect(t, fmt.Sprint("walked in pages of ", limit), len(walked), 2003)
+		expect(t, fmt.Sprint("first in pages of ", limit), walked[:3], []string{"older", "old", "next"})
 	}
 }
 
