@@ -538,3 +538,27 @@ func TestConsoleOfWhatOrdersLeft(t *testing.T) {
 	}
 	b.page(200, "/orders/a%2F1?event=4", `@a/1/tell</a>: reserve<`, "!item 20, failed")
 }
+
+// What two versions of a workflow have different is marked by signs, and nothing of it is taken for a part of the page.
+func TestConsoleComparesVersions(t *testing.T) {
+	clearEnvironment(t)
+	server, _, _ := startDev(t, t.TempDir())
+	b := newBrowser(t, server)
+	const evil = `'input.x != "<script>"'`
+	for _, source := range []string{
+		"workflow: two\nsteps: [{name: a, agent: b}, {name: old, agent: b}]",
+		"workflow: two\nversion: 2\nsteps: [{name: a, agent: c, when: " + evil + "}, {name: fresh, agent: b}]",
+	} {
+		b.send(200, "/workflows", "source="+url.QueryEscape(source), "Registered.")
+	}
+	b.page(200, "/workflows/two", `name="version" value="2"`, `<select name="from"><option>2</option><option selected>1</option>`, `<select name="to"><option selected>2</option><option>1</option>`, "!From version")
+	b.page(200, "/workflows/two?from=1&to=2", "From version 1 to 2", "<td>old</td>", "− removed", "<td>fresh</td>", "+ added",
+		`<td>agent</td><td class="wide bad">− b</td><td class="wide good">+ c</td>`, `<td>when</td><td class="wide">–</td><td class="wide good">+ input.x != &#34;&lt;script&gt;&#34;</td>`, "!<script>",
+		"<option selected>1</option>", "<option selected>2</option>")
+	b.page(200, "/workflows/two?from=2&to=1", `<td class="wide bad">− c</td><td class="wide good">+ b</td>`)
+	b.page(200, "/workflows/two?from=2&to=2", "Nothing is different for orders")
+	b.page(404, "/workflows/two?from=1&to=9", "two@9 is not registered")
+	for _, query := range []string{"from=1", "to=1", "from=&to=", "from=0&to=1", "from=1&to=x", "from=1&to=99999999999"} {
+		b.page(422, "/workflows/two?"+query, "is the number of one, from 1 on")
+	}
+}

@@ -1,18 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"maps"
-	"slices"
-	"strings"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-dev/waybill/internal/diagram"
-	"github.com/waybill-dev/waybill/internal/words"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/internal/revision"
 )
 
 func newWorkflowDiff() *cobra.Command {
@@ -29,8 +20,16 @@ the same, with 1 when they do not, and with 2 when that cannot be told.`,
 		if err != nil {
 			return undecidedError{refused(cmd, err, "nothing was compared; correct the problems above")}
 		}
-		r := revise(good[0].flow, good[1].flow)
-		if err := out.print(cmd, r, func(row func(...any)) { showRevision(row, r, good[0].flow, good[1].flow) }); err != nil {
+		a, b := good[0].flow, good[1].flow
+		r := revision.Of(a, b)
+		if err := out.print(cmd, r, func(row func(...any)) {
+			for n, c := range r.Rows(a, b) {
+				if n == 0 {
+					row("STEP", "KEY", "FROM", "TO")
+				}
+				row(c.Step, c.Key, c.From, c.To)
+			}
+		}); err != nil {
 			return undecidedError{err}
 		}
 		if len(r.Changes) > 0 {
@@ -39,155 +38,4 @@ the same, with 1 when they do not, and with 2 when that cannot be told.`,
 		return nil
 	}
 	return cmd
-}
-
-// revision is what another workflow changes. There are no changes if, and only if, both have
-// the same canonical form.
-type revision struct {
-	From    string   `json:"from"`
-	To      string   `json:"to"`
-	Changes []change `json:"changes"`
-}
-
-// change is what a key was and is: of a step, or of the workflow where no step is named. Without
-// a key it is a whole step. What one of the files does not have is missing.
-type change struct {
-	Step string         `json:"step,omitzero"`
-	Key  string         `json:"key,omitzero"`
-	From jsontext.Value `json:"from,omitzero"`
-	To   jsontext.Value `json:"to,omitzero"`
-}
-
-func revise(a, b *workflow.Workflow) revision {
-	r := revision{From: a.ID(), To: b.ID(), Changes: []change{}}
-	from, to := spell(a), spell(b)
-	r.add("", "", from.keys, to.keys)
-	for i := range a.Steps {
-		name := a.Steps[i].Name
-		r.add(name, "", from.steps[name], to.steps[name])
-	}
-	for i := range b.Steps {
-		if name := b.Steps[i].Name; from.steps[name] == nil {
-			r.add(name, "", nil, to.steps[name])
-		}
-	}
-	r.add("", "steps", order(a, to.steps), order(b, from.steps))
-	return r
-}
-
-// add adds what is different under a key: of two mappings which of their keys, of all else the
-// whole.
-func (r *revision) add(step, key string, from, to jsontext.Value) {
-	if bytes.Equal(from, to) {
-		return
-	}
-	if from.Kind() != jsontext.KindBeginObject || to.Kind() != jsontext.KindBeginObject {
-		r.Changes = append(r.Changes, change{step, key, from, to})
-		return
-	}
-	was, is := members(from), members(to)
-	both := maps.Clone(was)
-	maps.Copy(both, is)
-	for _, name := range slices.Sorted(maps.Keys(both)) {
-		r.add(step, strings.TrimPrefix(key+"."+name, "."), was[name], is[name])
-	}
-}
-
-// spelled is a workflow with its defaults, and what follows from its file that no key says.
-type spelled struct {
-	keys  jsontext.Value
-	steps map[string]jsontext.Value
-}
-
-func spell(flow *workflow.Workflow) spelled {
-	keys := members(encode(flow))
-	var steps []jsontext.Value
-	if err := json.Unmarshal(keys["steps"], &steps); err != nil {
-		panic(err) // it is a canonical form
-	}
-	delete(keys, "steps")
-	keys["level"] = encode(flow.Level())
-	for i := range slices.Backward(flow.Steps) {
-		if s := &flow.Steps[i]; s.Sleep == nil && s.Raise == nil && s.Emit == nil {
-			keys["output"] = encode(flow.Steps[i].Name)
-			break
-		}
-	}
-	s := spelled{encode(keys), make(map[string]jsontext.Value)}
-	for i, step := range steps {
-		s.steps[flow.Steps[i].Name] = step
-	}
-	return s
-}
-
-// order lists the steps that the other workflow has too, as they stand in the file.
-func order(flow *workflow.Workflow, other map[string]jsontext.Value) jsontext.Value {
-	var names []string
-	for i := range flow.Steps {
-		if name := flow.Steps[i].Name; other[name] != nil {
-			names = append(names, name)
-		}
-	}
-	return encode(names)
-}
-
-func members(object jsontext.Value) map[string]jsontext.Value {
-	var all map[string]jsontext.Value
-	if err := json.Unmarshal(object, &all); err != nil {
-		panic(err) // it is part of a canonical form
-	}
-	return all
-}
-
-func encode(value any) jsontext.Value {
-	text, err := json.Marshal(value, json.Deterministic(true))
-	if err != nil {
-		panic(err) // it is a canonical form, or a name, or a number
-	}
-	return text
-}
-
-func showRevision(row func(...any), r revision, a, b *workflow.Workflow) {
-	if len(r.Changes) == 0 {
-		return
-	}
-	row("STEP", "KEY", "FROM", "TO")
-	for _, c := range r.Changes {
-		switch {
-		case c.Key != "":
-			from, to := written(c.From), written(c.To)
-			row(words.Dash(c.Step), c.Key, around(from, to), around(to, from))
-		case c.From == nil:
-			row(c.Step, "added", "-", summary(b, c.Step))
-		default:
-			row(c.Step, "removed", summary(a, c.Step), "-")
-		}
-	}
-}
-
-// written is a value as a file has it: text without quotes, on one line.
-func written(value jsontext.Value) string {
-	var text string
-	if value.Kind() != jsontext.KindString || json.Unmarshal(value, &text) != nil {
-		text = string(value)
-	}
-	return words.Dash(words.Clean(strings.Join(strings.Fields(text), " ")))
-}
-
-// around is a text, cut so that where it begins to differ from another is shown.
-func around(text, other string) string {
-	a, b := []rune(text), []rune(other)
-	same := 0
-	for same < min(len(a), len(b)) && a[same] == b[same] {
-		same++
-	}
-	if from := same - 20; same > 50 {
-		text = "…" + string(a[min(from, len(a)):])
-	}
-	return words.Short(text)
-}
-
-func summary(flow *workflow.Workflow, name string) string {
-	s, _ := flow.Step(name)
-	return words.Short(strings.Join(diagram.Caption(s)[1:], ", "))
 }

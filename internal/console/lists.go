@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/revision"
 	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -380,9 +381,12 @@ func (c *Console) registerWorkflow(v *visit) (*view, error) {
 // flowPage is a version of a workflow.
 type flowPage struct {
 	*api.Versions
-	Version int
-	Source  string
-	Drawing any
+	Version  int
+	Source   string
+	Drawing  any
+	From, To int // which two versions are compared, or would be
+	Compared bool
+	Changes  []revision.Row
 }
 
 func (c *Console) workflow(v *visit) (*view, error) {
@@ -406,7 +410,50 @@ func (c *Console) workflow(v *visit) (*view, error) {
 	}
 	p.Source = pretty(source)
 	p.Drawing = c.drawings.of(v.Context(), source, nil)
+	if v.Form.Has("from") || v.Form.Has("to") {
+		if err := p.compare(v); err != nil {
+			return nil, err
+		}
+		return &view{page: "workflow.html", title: name, data: p}, nil
+	}
+	p.To = p.Version
+	for _, of := range slices.Backward(versions.Versions) { // the oldest first
+		if of.Registered && of.Version < p.To {
+			p.From = of.Version
+		}
+	}
 	return &view{page: "workflow.html", title: name, data: p}, nil
+}
+
+// compare says what is different for orders between the two versions that a form names.
+func (p *flowPage) compare(v *visit) error {
+	version := func(field string, number *int) (*workflow.Workflow, error) {
+		n, err := strconv.ParseInt(v.value(field), 10, 32)
+		if err != nil || n < 1 {
+			return nil, unfit("Say of two versions which: %s is the number of one, from 1 on; this is %q.", field, v.value(field))
+		}
+		*number = int(n)
+		source, err := v.client.Workflow(v.Context(), p.Workflow, *number)
+		if err != nil {
+			return nil, err
+		}
+		flow, err := workflow.Parse("registered", source)
+		if err != nil {
+			return nil, unfit("Version %d cannot be compared: it is of a release that this one cannot read.", n)
+		}
+		return flow, nil
+	}
+	from, err := version("from", &p.From)
+	if err != nil {
+		return err
+	}
+	to, err := version("to", &p.To)
+	if err != nil {
+		return err
+	}
+	changes := revision.Of(from, to)
+	p.Compared, p.Changes = true, changes.Rows(from, to)
+	return nil
 }
 
 func (c *Console) retire(v *visit) (*view, error) {
