@@ -71,12 +71,26 @@ func homeID(key, of, name string) string {
 	if len(id) <= maxHomeID {
 		return id
 	}
+	return cutHome(key) + of + "+" + name
+}
+
+// cutHome begins the id of a home of a key that was cut.
+func cutHome(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	n := min(cutKey, len(key))
 	for n > 0 && n < len(key) && !utf8.RuneStart(key[n]) {
 		n--
 	}
-	return ChildPrefix + key[:n] + "~" + hex.EncodeToString(sum[:childHash]) + of + "+" + name
+	return ChildPrefix + key[:n] + "~" + hex.EncodeToString(sum[:childHash])
+}
+
+// HomesOf are what the ids of the homes of a key begin with: those of [CorrelationID] and of [TurnID], behind which is a
+// name. Ids with a slash behind that are of other records.
+func HomesOf(key string) []string {
+	return []string{
+		ChildPrefix + key + openOf + ".", ChildPrefix + key + keyedBy + ".",
+		cutHome(key) + openOf + "+", cutHome(key) + keyedBy + "+",
+	}
 }
 
 // StartedID is the id of the order that the event of a number of a correlation begins: @ref-7/signal.payment/order.3.

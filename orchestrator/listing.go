@@ -94,6 +94,14 @@ func (i *Instance) Limits(ctx context.Context, after []byte, limit int) (LimitPa
 	})
 }
 
+// Homes returns in the same way what there is under a key of the business, as far as it is visible by its id: see
+// [projections.Store.Homes].
+func (i *Instance) Homes(ctx context.Context, key string, visible func(id string) bool) (projections.HomePage, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.HomePage, error) {
+		return i.store.Homes(ctx, i.partitions, without, key, visible)
+	})
+}
+
 // Approvals returns in the same way a page of the orders that wait for people who decide.
 func (i *Instance) Approvals(ctx context.Context, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
 	return listed(i, func(without []int32) (projections.OpenPage, error) {

@@ -579,6 +579,11 @@ func appendSeat(dst []byte, s *Seat) []byte {
 	return w.b
 }
 
+// seat reads what appendSeat wrote.
+func (r *reader) seat() *Seat {
+	return &Seat{r.text(), r.text(), r.uint(), r.text(), r.uint(), r.uint(), r.time(), r.truth()}
+}
+
 // seatsPrefix begins the keys of a home's seats, and of no other home's.
 func seatsPrefix(partition int32, id string) []byte {
 	k := appendPrefix(make([]byte, 0, 64+len(id)), partition, kindSeat)
@@ -656,7 +661,7 @@ func (s *Store) readSeats(r pebble.Reader, partition int32, o *Order) (err error
 			return damage(err)
 		}
 		in := reader{b: value}
-		seat := &Seat{in.text(), in.text(), in.uint(), in.text(), in.uint(), in.uint(), in.time(), in.truth()}
+		seat := in.seat()
 		if in.err != nil {
 			return fmt.Errorf("%q, key %x: %w", o.ID, it.Key(), in.err)
 		}

@@ -111,6 +111,20 @@ func TestConsole(t *testing.T) {
 	b.page(200, "/find?q=customer%3Dx", "None.")
 	b.page(200, "/find?q=asks", "Version 1")
 	b.page(404, "/find?q=o-9", "There is no order")
+	b.page(404, "/find?q=ref-7", "nothing under it as a key")
+	waybill(t, "", "workflow", "register", write(t, "hears.yaml", "workflow: hears\nconcurrency: {key: input}\nsteps: [{name: paid, listen: paid, key: input, timeout: 24h}]"), "--server", server).want(t, 0, "hears@1", "")
+	waybill(t, "", "submit", "hears", "--id", "k/1", "--input", `"ref-7"`, "--server", server).want(t, 0, "k/1", "")
+	client := must(api.NewClient(server))
+	defer client.Close()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for len(must(client.Key(t.Context(), "ref-7")).Homes) < 2 { // the step listens a moment later
+		<-tick.C
+	}
+	b.page(200, "/find?q=ref-7", "Key ref-7", "Signals paid", "Turns of orders of hears", `href="/orders/k%2F1"`, "<td>has the turn</td>", "<td>paid</td><td>waits</td>", "!kept")
+	waybill(t, "", "signal", "ref-9", "late", "--id", "<s>", "--server", server).want(t, 0, "kept", "")
+	b.page(200, "/find?q=ref-9", "Signals late", "&lt;s&gt;", "nobody heard it yet", `href="/orders/@ref-9%2Fsignal.late"`, "Nobody waits.")
+	b.page(422, "/keys?key=", "Unprocessable")
 	b.page(404, "/orders/o-9", "there is no order")
 	b.page(404, "/nothing", "There is no page")
 	b.page(422, "/orders?state=No&workflow=asks&where=nonsense", `role="alert"`, `name="workflow" value="asks"`, `name="where" value="nonsense"`, "<button class=\"act\">Filter", "!None.", "!Do the same")

@@ -406,6 +406,12 @@ func (c *Client) Backfill(ctx context.Context, name, key string, r *BackfillRequ
 
 func schedulePath(name string) string { return "/api/v1/schedules/" + PathEscape(name) }
 
+// Key returns what there is under a key of the business.
+func (c *Client) Key(ctx context.Context, key string) (*Keyed, error) {
+	var k Keyed
+	return &k, c.call(ctx, http.MethodGet, "/api/v1/keys", url.Values{"key": {key}}, nil, &k)
+}
+
 // Limits returns a page of the limits.
 func (c *Client) Limits(ctx context.Context, limit int, after string) (*LimitPage, error) {
 	var page LimitPage

@@ -212,6 +212,7 @@ func (s *Server) operations(mux, streams *http.ServeMux, version string) []byte 
 	s.signals(api)
 	s.schedules(api)
 	s.limits(api)
+	s.keys(api)
 	s.reruns(api)
 	s.workflows(api)
 	s.alerts(api)

@@ -111,6 +111,7 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/schedules/{name}", c.schedule)
 	c.post("/schedules/{name}/{act}", c.actOnSchedule)
 	c.get("/limits", c.limits)
+	c.get("/keys", c.key)
 	c.get("/partitions", c.partitions)
 	c.get("/agents", c.agents)
 	c.post("/zone", c.setZone)

@@ -161,7 +161,15 @@ func (c *Console) find(v *visit) (*view, error) {
 	if err == nil {
 		return &view{to: "/workflows/" + api.PathEscape(q)}, nil
 	}
-	return nil, missing("There is no order, and no workflow, %q. To find orders by a label, or by a field that their workflow is searched by, write NAME=VALUE. One that was just submitted appears within moments.", q)
+	if events.CheckLimitName(q) == nil {
+		if _, err = v.client.Limit(v.Context(), q); err == nil {
+			return &view{to: orderPath(events.LimitID(q))}, nil
+		}
+	}
+	if keyed, err := v.client.Key(v.Context(), q); err == nil && len(keyed.Homes) > 0 {
+		return &view{to: link("/keys", "key", q)}, nil
+	}
+	return nil, missing("There is no order, no workflow and no limit %q, and nothing under it as a key that you may see. To find orders by a label, or by a field that their workflow is searched by, write NAME=VALUE. One that was just submitted appears within moments.", q)
 }
 
 // ordersPage is a list of orders, and what is asked for.
@@ -517,6 +525,21 @@ func (c *Console) limits(v *visit) (*view, error) {
 		return nil, err
 	}
 	return &view{page: "limits.html", title: "Limits", data: c.listed(v, page.Limits, page.LeftOut, page.Next)}, nil
+}
+
+// keyPage is what there is under a key.
+type keyPage struct {
+	*api.Keyed
+	Key string
+}
+
+func (c *Console) key(v *visit) (*view, error) {
+	key := v.value("key")
+	keyed, err := v.client.Key(v.Context(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "key.html", title: "Key " + key, data: &keyPage{keyed, key}}, nil
 }
 
 func (c *Console) partitions(v *visit) (*view, error) {
