@@ -20,13 +20,13 @@ type Keyed struct {
 
 // KeyHome is the record of the signals of a name under a key, or of the turns of orders of a workflow that have it.
 type KeyHome struct {
-	ID       string       `json:"id" doc:"Its history is that of an order of this id"`
-	Signal   *string      `json:"signal" doc:"The name of the signals; null of turns"`
-	Workflow *string      `json:"workflow" doc:"The workflow whose orders have turns; null of signals"`
-	Held     bool         `json:"held" doc:"Deciding on it panicked: release it as an order"`
-	Waiting  int          `json:"waiting" doc:"How many steps listen, or how many orders wait for their turn"`
-	Waits    []KeyWait    `json:"waits" nullable:"false" doc:"Which, the first 100, and of turns before them who has it"`
-	Keeping  int          `json:"keeping" doc:"How many signals are kept, or on their way to who listens"`
+	ID       string    `json:"id" doc:"Its history is that of an order of this id"`
+	Signal   *string   `json:"signal" doc:"The name of the signals; null of turns"`
+	Workflow *string   `json:"workflow" doc:"The workflow whose orders have turns; null of signals"`
+	Held     bool      `json:"held" doc:"Deciding on it panicked: release it as an order"`
+	Waiting  int       `json:"waiting" doc:"How many steps listen, or how many orders wait for their turn"`
+	Waits    []KeyWait `json:"waits" nullable:"false" doc:"Which, the first 100, and of turns before them who has it"`
+	Keeping  int       `json:"keeping" doc:"How many signals are kept, or on their way to who listens"`
 	Kept     []KeyKept `json:"kept" nullable:"false" doc:"Which, the first 100, without what they say"`
 }
 
