@@ -111,12 +111,12 @@ func (i *Instance) groupMembers(ctx context.Context, groups []string) map[string
 	question := kmsg.NewPtrDescribeGroupsRequest()
 	question.Groups = groups
 	others := kmsg.NewPtrConsumerGroupDescribeRequest()
-	i.eachAnswer(ctx, question, func(answer kmsg.Response) {
-		for _, g := range answer.(*kmsg.DescribeGroupsResponse).Groups {
-			switch kerr.ErrorForCode(g.ErrorCode) {
-			case nil: // also if there is none, before Kafka 4
+	eachAnswer(ctx, i, question, func(answer *kmsg.DescribeGroupsResponse) {
+		for _, g := range answer.Groups {
+			switch err := kerr.ErrorForCode(g.ErrorCode); {
+			case err == nil: // also if there is none, before Kafka 4
 				all[g.Group] = len(g.Members)
-			case kerr.GroupIDNotFound:
+			case errors.Is(err, kerr.GroupIDNotFound):
 				others.Groups = append(others.Groups, g.Group)
 			}
 		}
@@ -124,8 +124,8 @@ func (i *Instance) groupMembers(ctx context.Context, groups []string) map[string
 	if len(others.Groups) == 0 {
 		return all
 	}
-	i.eachAnswer(ctx, others, func(answer kmsg.Response) {
-		for _, g := range answer.(*kmsg.ConsumerGroupDescribeResponse).Groups {
+	eachAnswer(ctx, i, others, func(answer *kmsg.ConsumerGroupDescribeResponse) {
+		for _, g := range answer.Groups {
 			if err := kerr.ErrorForCode(g.ErrorCode); err == nil || errors.Is(err, kerr.GroupIDNotFound) {
 				all[g.Group] = len(g.Members)
 			}
@@ -143,8 +143,8 @@ func (i *Instance) committed(ctx context.Context, groups []string) map[string]ma
 		question.Groups = append(question.Groups, g)
 	}
 	all := make(map[string]map[string]map[int32]int64, len(groups))
-	i.eachAnswer(ctx, question, func(answer kmsg.Response) {
-		for _, g := range answer.(*kmsg.OffsetFetchResponse).Groups {
+	eachAnswer(ctx, i, question, func(answer *kmsg.OffsetFetchResponse) {
+		for _, g := range answer.Groups {
 			if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 				continue
 			}
@@ -161,12 +161,14 @@ func (i *Instance) committed(ctx context.Context, groups []string) map[string]ma
 }
 
 // eachAnswer has each broker asked that a question is for, and yields the answers that came.
-func (i *Instance) eachAnswer(ctx context.Context, question kmsg.Request, yield func(kmsg.Response)) {
+func eachAnswer[A kmsg.Response](ctx context.Context, i *Instance, question kmsg.Request, yield func(A)) {
 	for _, shard := range i.client.RequestSharded(ctx, question) {
 		if shard.Err != nil {
 			i.log.Debug("cannot tell who reads the requests of agents", "asked", kmsg.NameForKey(question.Key()), "error", shard.Err)
 			continue
 		}
-		yield(shard.Resp)
+		if answer, is := shard.Resp.(A); is {
+			yield(answer)
+		}
 	}
 }

@@ -203,14 +203,22 @@ func TestCursorsOfOtherFilters(t *testing.T) {
 		j.add(labelled(fmt.Sprint("o-", i), "flow", start, map[string]string{"a": fmt.Sprint(i % 3), "b": "x"}))
 	}
 	s, _ := folded(t, j)
+	taken := 0
 	for _, after := range [][]byte{{0}, {0xff}, prefix(0, kindLabel), labelPrefix(0, "a", "2"), labelPrefix(0, "b", "x"), append(labelPrefix(0, "a", "1"), 0xff), listingPrefix(0, Pending, "flow")} {
 		page, err := s.List(t.Context(), 1, Filter{Labels: map[string]string{"a": "1"}, After: after})
+		if errors.Is(err, ErrPlace) { // no page of any filter like it gave that
+			continue
+		}
 		must(t, err)
+		taken++
 		for _, o := range page.Orders {
 			if o.Labels["a"] != "1" {
 				t.Errorf("after %q comes %s of %v", after, o.ID, o.Labels)
 			}
 		}
+	}
+	if taken < 3 {
+		t.Errorf("%d places were taken", taken)
 	}
 }
 
