@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -16,8 +17,8 @@ import (
 type Attendance struct {
 	// Members is how many its consumer group has, 0 if there is no such group.
 	Members *int
-	// Behind is how many records of its request topic its group has not committed, at most:
-	// markers of transactions that are among them count.
+	// Behind is how many records of its request topic its group has not committed, roughly: markers
+	// of transactions that are among them count, but for the last of each partition.
 	Behind *int64
 }
 
@@ -35,9 +36,8 @@ type attendance struct {
 	until time.Time // when to ask again
 }
 
-// Attendance is that of all agents that workflows name, by name, no older than two seconds.
-// It takes no longer than that for each caller that asks Kafka; where Kafka has not answered
-// by then, nothing is known of those of which it has not.
+// Attendance is that of all agents that workflows name, by name, no older than four seconds.
+// Kafka is waited for no longer than two; of what it has not answered by then nothing is known.
 func (i *Instance) Attendance(ctx context.Context) map[string]Attendance {
 	i.attendance.mu.Lock()
 	defer i.attendance.mu.Unlock()
@@ -59,19 +59,21 @@ func (i *Instance) attend(ctx context.Context, agents []string) map[string]Atten
 	for n, agent := range agents {
 		groups[n], topics[n] = i.topics.Namespace+".agent."+agent, i.topics.Requests(agent)
 	}
-	var members map[string]int
-	var committed map[string]map[string]map[int32]int64
-	var starts, ends kadm.ListedOffsets
-	var startsErr, endsErr error
-	var questions sync.WaitGroup // beside each other: one that is not answered leaves the others their time
-	questions.Go(func() { members = i.groupMembers(ctx, groups) })
-	questions.Go(func() { committed = i.committed(ctx, groups) })
-	questions.Go(func() { starts, startsErr = i.admin.ListStartOffsets(ctx, topics...) })
-	questions.Go(func() { ends, endsErr = i.admin.ListCommittedOffsets(ctx, topics...) })
-	questions.Wait()
-	if err := errors.Join(startsErr, endsErr); err != nil {
-		i.log.Debug("cannot tell how far behind agents are", "error", err)
+	// Beside each other: one that is not answered leaves the others their time.
+	askMembers := asked(ctx, func() map[string]int { return i.groupMembers(ctx, groups) })
+	askCommitted := asked(ctx, func() map[string]map[string]map[int32]int64 { return i.committed(ctx, groups) })
+	offsets := func(list func(context.Context, ...string) (kadm.ListedOffsets, error)) func() kadm.ListedOffsets {
+		return asked(ctx, func() kadm.ListedOffsets {
+			all, err := list(ctx, topics...)
+			if err != nil { // partitions are missing, and nobody says which
+				i.log.Debug("cannot tell how far behind agents are", "error", err)
+				return nil
+			}
+			return all
+		})
 	}
+	askStarts, askEnds := offsets(i.admin.ListStartOffsets), offsets(i.admin.ListCommittedOffsets)
+	members, committed, starts, ends := askMembers(), askCommitted(), askStarts(), askEnds()
 	all := make(map[string]Attendance, len(agents))
 	for n, agent := range agents {
 		var a Attendance
@@ -86,9 +88,23 @@ func (i *Instance) attend(ctx context.Context, agents []string) map[string]Atten
 	return all
 }
 
+// asked asks a question, whose answer the function that it returns waits for: nothing, if it has not come when ctx ends. The
+// client may take longer, since it asks for what it needs to answer by its own time.
+func asked[A any](ctx context.Context, question func() A) (answer func() A) {
+	came := make(chan A, 1)
+	go func() { came <- question() }()
+	return func() (a A) {
+		select {
+		case a = <-came:
+		case <-ctx.Done():
+		}
+		return a
+	}
+}
+
 // behind is how many records are between what was committed of a topic's partitions, or their
 // starts where that is more, and their ends; nil where some partition is not known. The last
-// before an end is no record: whoever asks agents does it in transactions, and each ends with a marker.
+// before an end is taken for no record: whoever asks agents does it in transactions, and each ends with a marker.
 func behind(committed map[int32]int64, starts, ends map[int32]kadm.ListedOffset) *int64 {
 	if len(ends) == 0 {
 		return nil
@@ -145,7 +161,13 @@ func (i *Instance) committed(ctx context.Context, groups []string) map[string]ma
 	all := make(map[string]map[string]map[int32]int64, len(groups))
 	eachAnswer(ctx, i, question, func(answer *kmsg.OffsetFetchResponse) {
 		for _, g := range answer.Groups {
-			if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			err := kerr.ErrorForCode(g.ErrorCode)
+			for _, t := range g.Topics {
+				for _, p := range t.Partitions {
+					err = cmp.Or(err, kerr.ErrorForCode(p.ErrorCode))
+				}
+			}
+			if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 				continue
 			}
 			all[g.Group] = make(map[string]map[int32]int64)

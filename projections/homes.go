@@ -78,10 +78,12 @@ func (r *summaries) homes(ctx context.Context, p int32, begin string, visible fu
 			}
 			if o.Correlation != nil || o.Places != nil { // else it is forgotten
 				h := Home{Order: o}
-				if h.Seats, err = r.seats(p, o); err != nil {
+				if h.Seats, more, err = r.seats(p, o); err != nil {
 					return false, err
 				}
-				*all = append(*all, h)
+				if *all = append(*all, h); more {
+					return true, nil
+				}
 			}
 		}
 		ok = it.Next()
@@ -89,31 +91,34 @@ func (r *summaries) homes(ctx context.Context, p int32, begin string, visible fu
 	return false, nil
 }
 
-// seats are the first of those who have a place, or wait for one, of as many as may be looked at.
-func (r *summaries) seats(p int32, o *Order) (all []*Seat, err error) {
+// seats are the first of those who have a place, or wait for one, of as many as may be looked at, and whether there are more.
+func (r *summaries) seats(p int32, o *Order) (all []*Seat, more bool, err error) {
 	if o.Places == nil {
-		return nil, nil
+		return nil, false, nil
 	}
 	from := seatsPrefix(p, o.ID)
 	it, err := r.view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(from)})
 	if err != nil {
-		return nil, damage(err)
+		return nil, false, damage(err)
 	}
 	defer func() {
 		if closing := it.Close(); closing != nil && err == nil {
 			err = damage(closing)
 		}
 	}()
-	for ok := it.First(); ok && !r.enough(); ok = it.Next() {
+	for ok := it.First(); ok; ok = it.Next() {
+		if more = r.enough(); more {
+			break
+		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return nil, damage(err)
+			return nil, false, damage(err)
 		}
 		r.keys, r.bytes = r.keys+1, r.bytes+len(value)
 		in := reader{b: value}
 		seat := in.seat()
 		if in.err != nil {
-			return nil, fmt.Errorf("%q, key %x: %w", o.ID, it.Key(), in.err)
+			return nil, false, fmt.Errorf("%q, key %x: %w", o.ID, it.Key(), in.err)
 		}
 		all = append(all, seat)
 	}
@@ -129,5 +134,5 @@ func (r *summaries) seats(p int32, o *Order) (all []*Seat, err error) {
 		}
 		return 1
 	})
-	return all[:min(len(all), mostUnder)], it.Error()
+	return all[:min(len(all), mostUnder)], more, it.Error()
 }

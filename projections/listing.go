@@ -112,7 +112,7 @@ func checkPlace(place []byte, partitions int32, kind byte) error {
 func (f *Filter) checkPlace(partitions int32) error {
 	switch {
 	case f.Newest: // when an order was accepted, and its id
-		if n := len(f.After); n > 0 && n <= 8 {
+		if n := len(f.After); n > 0 && (n <= 8 || f.After[0] != 0xff) {
 			return ErrPlace
 		}
 		return nil

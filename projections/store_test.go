@@ -190,8 +190,9 @@ func TestList(t *testing.T) {
 		{Filter{}, "x", false},
 		{labelled, "\x00\x00\x00\x00kx", true},
 		{labelled, "\x00\x00\x00\x00lx", false},
-		{Filter{Newest: true, Workflow: "w"}, "12345678x", true},
-		{Filter{Newest: true, Workflow: "w"}, "12345678", false},
+		{Filter{Newest: true, Workflow: "w"}, "\xff2345678x", true},
+		{Filter{Newest: true, Workflow: "w"}, "\xff2345678", false},
+		{Filter{Newest: true, Workflow: "w"}, "\x00\x00\x00\x02lx567890", false}, // of the list that is not in that order
 	} {
 		c.filter.After = []byte(c.place)
 		if _, err := s.List(t.Context(), 3, c.filter); c.given != (err == nil) || err != nil && !errors.Is(err, ErrPlace) {

@@ -29,11 +29,11 @@ that nobody runs.`,
 		return server.talk(func(client *api.Client) error {
 			if *on {
 				return watchList(cmd, out, "agents", func() ([]api.Agent, []string, error) {
-					all, err := client.Agents(cmd.Context())
+					all, err := client.Agents(cmd.Context(), true)
 					return all.Agents, nil, err
 				}, func(row func(...any), all []api.Agent) { listAgents(row, out, all) })
 			}
-			all, err := client.Agents(cmd.Context())
+			all, err := client.Agents(cmd.Context(), true)
 			if err != nil {
 				return err
 			}

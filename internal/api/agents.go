@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
 )
 
 // Agents is how an instance stands with the agents that workflows name.
@@ -29,7 +30,7 @@ type Agent struct {
 	UnderWay     int     `json:"underWay" doc:"Requests that are with it"`
 	AskedSince   *Time   `json:"askedSince,omitempty" doc:"Since when that is with it which is with it for longest"`
 	Members      *int    `json:"members,omitempty" doc:"How many members its consumer group has, of all partitions: 0 is an agent that nobody runs, or that reads without a group. Not there where Kafka does not say"`
-	Behind       *int64  `json:"behind,omitempty" doc:"How many records of its request topic its consumer group has not committed, of all partitions, and at most: markers of transactions between them count. Not there where Kafka does not say"`
+	Behind       *int64  `json:"behind,omitempty" doc:"How many records of its request topic its consumer group has not committed, of all partitions, and roughly: markers of transactions between them count. Not there where Kafka does not say"`
 	SilentSince  *Time   `json:"silentSince,omitempty" doc:"Since when it has answered nothing in time, once an operator was called for that"`
 }
 
@@ -57,7 +58,10 @@ func (s *Server) agents(api huma.API) {
 	}, s.listAgents)
 }
 
-func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*struct{ Body Agents }, error) {
+func (s *Server) listAgents(ctx context.Context, in *struct {
+	Attendance bool `query:"attendance" default:"true" doc:"Whether Kafka is asked who reads their requests, and how far: members and behind"`
+},
+) (*struct{ Body Agents }, error) {
 	i, _, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -65,7 +69,10 @@ func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*struct{ Body Age
 	defer done()
 	names, asked, repeats, setting := i.AgentNames(visible(callerOf(ctx), identity.Viewer)), i.Agents(), i.Repeats(), i.Setting()
 	out := &struct{ Body Agents }{Agents{Instance: i.ID(), Partitions: i.Owned(), Of: i.Partitions(), Since: Time{i.Began()}, Keys: i.Keys(), Agents: make([]Agent, len(names))}}
-	attendance := i.Attendance(ctx)
+	var attendance map[string]orchestrator.Attendance
+	if in.Attendance {
+		attendance = i.Attendance(ctx)
+	}
 	for n, name := range names {
 		a, r, there := asked[name], repeats[name], attendance[name]
 		is := Agent{

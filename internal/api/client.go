@@ -170,10 +170,11 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
 
-// Agents returns how the server's instance stands with agents.
-func (c *Client) Agents(ctx context.Context) (*Agents, error) {
+// Agents returns how the server's instance stands with agents, and if attendance is wanted, which Kafka is asked for, who
+// reads their requests.
+func (c *Client) Agents(ctx context.Context, attendance bool) (*Agents, error) {
 	var all Agents
-	return &all, c.call(ctx, http.MethodGet, "/api/v1/agents", nil, nil, &all)
+	return &all, c.call(ctx, http.MethodGet, "/api/v1/agents", url.Values{"attendance": {strconv.FormatBool(attendance)}}, nil, &all)
 }
 
 // Activity returns what the server's instance measured in the last hour.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -15,11 +16,13 @@ import (
 // What there is under a key is told: who listens, what is kept, and who has the turn and waits for it, to who may read the
 // payloads of it, since a key is one; and of no other key, nor of orders that signals under it began.
 func TestUnderAKey(t *testing.T) {
-	access, keys := callers(t, slog.New(slog.DiscardHandler), map[string]string{
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	access, keys := callers(t, logger, map[string]string{
 		"root": "roles: [admin]", "view": "roles: [viewer]", "read": "roles: [payload-reader, viewer]",
 		"one": "roles: [payload-reader, viewer], workflows: [call]", "half": "roles: [viewer], workflows: [call, hears]",
 	})
-	s := newStage(t, func(cfg *Config) { cfg.Access = access })
+	s := newStage(t, func(cfg *Config) { cfg.Access, cfg.Logger = access, logger })
 	s.attach()
 	ask := func(who, method, path, body string, status int) (answer string) {
 		s.Helper()
@@ -84,6 +87,10 @@ func TestUnderAKey(t *testing.T) {
 	}
 	if homes := under("one", "ref-7").Homes; len(homes) != 1 || homes[0].ID != events.TurnID("call", "ref-7") {
 		t.Errorf("who may see one workflow sees %+v", homes)
+	}
+	const read = `audit.what="payloads were read" audit.who=one`
+	if n := strings.Count(log.String(), read); n != 1 || strings.Contains(log.String(), "key=ref-7") {
+		t.Errorf("that one read under a key is %d times in the log: %s", n, &log)
 	}
 	ask("view", "GET", "/api/v1/keys?key=ref-7", "", http.StatusForbidden)
 	ask("half", "GET", "/api/v1/keys?key=ref-7", "", http.StatusForbidden)

@@ -39,7 +39,8 @@ func (s *Server) workflows(api huma.API) {
 		Summary: "Register a workflow", Tags: []string{"workflows"},
 		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409. Nor is it restored by that, if it is retired: the header Waybill-Retired says so. What orders others which are not registered, or would have orders begin others for ever, is 409, too.",
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusCreated,
-		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		Errors:    []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		Responses: map[string]*huma.Response{"200": answers[json.RawMessage](api, "The same is registered already")},
 	}, s.registerWorkflow)
 	// huma would say that it is any text, also none.
 	file := api.OpenAPI().Paths["/api/v1/workflows"].Post.RequestBody.Content["application/yaml"]

@@ -77,6 +77,7 @@ type home struct {
 	Letters   *section[api.DeadLetter] // nil where they are not for who looks
 	Open      section[api.Summary]
 	Agents    section[api.Agent] // that give no sign, or for which something waits
+	Some      bool               // whether the agents are those for which some partitions alone wait
 	Trouble   string             // why the instance is not ready
 	Charts    *charts            // nil if there is nothing to draw
 }
@@ -129,7 +130,8 @@ func (c *Console) home(v *visit) (*view, error) {
 		of := take(letters.DeadLetters, letters.Next, api.LeftOut{}, err)
 		h.Letters = &of
 	}
-	agents, err := v.client.Agents(v.Context())
+	agents, err := v.client.Agents(v.Context(), false)
+	h.Some = agents.Partitions < int(agents.Of)
 	h.Agents = take(slices.DeleteFunc(agents.Agents, func(a api.Agent) bool { return a.SilentSince == nil && a.Waiting == 0 }), "", api.LeftOut{}, err)
 	if err := v.client.Ready(v.Context()); err != nil {
 		h.Trouble = problemOf(err).Error()
@@ -166,7 +168,7 @@ func (c *Console) find(v *visit) (*view, error) {
 			return &view{to: orderPath(events.LimitID(q))}, nil
 		}
 	}
-	if keyed, err := v.client.Key(v.Context(), q); err == nil && len(keyed.Homes) > 0 {
+	if keyed, err := v.client.Key(v.Context(), q); err == nil && (len(keyed.Homes) > 0 || len(keyed.Elsewhere)+len(keyed.Unknown) > 0) { // that page says what is not known
 		return &view{to: link("/keys", "key", q)}, nil
 	}
 	return nil, missing("There is no order, no workflow and no limit %q, and nothing under it as a key that you may see. To find orders by a label, or by a field that their workflow is searched by, write NAME=VALUE. One that was just submitted appears within moments.", q)
@@ -534,7 +536,7 @@ type keyPage struct {
 }
 
 func (c *Console) key(v *visit) (*view, error) {
-	key := v.value("key")
+	key := v.Form.Get("key") // which may have blanks at its ends
 	keyed, err := v.client.Key(v.Context(), key)
 	if err != nil {
 		return nil, err
@@ -551,7 +553,7 @@ func (c *Console) partitions(v *visit) (*view, error) {
 }
 
 func (c *Console) agents(v *visit) (*view, error) {
-	all, err := v.client.Agents(v.Context())
+	all, err := v.client.Agents(v.Context(), true)
 	if err != nil {
 		return nil, err
 	}
