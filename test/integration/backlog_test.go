@@ -18,7 +18,7 @@ func TestABurstWaitsForItsAgent(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
-		w.Register(i, "workflow: burst\nsteps: [{name: only, agent: slow, do: it, timeout: 2s, retry: {attempts: 1}}]")
+		w.Register(i, "workflow: burst\nsteps: [{name: only, agent: slow, do: it, timeout: 5s, retry: {attempts: 1}}]")
 		var one sync.Mutex
 		w.serve("slow", func(_ context.Context, r agents.Request[any]) (any, error) {
 			one.Lock()
