@@ -22,11 +22,8 @@ func TestWhoMaySeePages(t *testing.T) {
 		if role == identity.Approver {
 			grant += "/finance"
 		}
-		made := waybill(t, "", "key", "new", "--id", string(role), "--role", grant)
-		_, entry, _ := strings.Cut(made.errs, "\n\n")
-		entry, _, _ = strings.Cut(entry, "\nThe key")
-		text += entry
-		keys[role] = strings.TrimSpace(made.out)
+		entry, key := aKey(t, string(role), grant)
+		text, keys[role] = text+entry, key
 	}
 	server, _, _ := startDev(t, t.TempDir(), "--access", write(t, "access.yaml", text))
 	t.Setenv("WAYBILL_TOKEN", keys[identity.Admin])

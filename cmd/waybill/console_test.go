@@ -413,16 +413,9 @@ func becomes(t *testing.T, server, id string, state projections.State) {
 // Who comes to the console says who it is, and sees and does what it may: what the HTTP API lets it.
 func TestWhoComesToTheConsole(t *testing.T) {
 	clearEnvironment(t)
-	admin := waybill(t, "", "key", "new", "--id", "ann", "--role", "admin")
-	viewer := waybill(t, "", "key", "new", "--id", "vic", "--role", "viewer")
-	text := "keys:\n"
-	for _, made := range []call{admin, viewer} {
-		_, entry, _ := strings.Cut(made.errs, "\n\n")
-		entry, _, _ = strings.Cut(entry, "\nThe key")
-		text += entry
-	}
-	server, _, stop := startDev(t, t.TempDir(), "--access", write(t, "access.yaml", text), "--http-base", "/tools/waybill")
-	ann, vic := strings.TrimSpace(admin.out), strings.TrimSpace(viewer.out)
+	admin, ann := aKey(t, "ann", "admin")
+	viewer, vic := aKey(t, "vic", "viewer")
+	server, _, stop := startDev(t, t.TempDir(), "--access", write(t, "access.yaml", "keys:\n"+admin+viewer), "--http-base", "/tools/waybill")
 	t.Setenv("WAYBILL_TOKEN", ann)
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","secret":"s3cr3t"}`, "--wait", "--server", server).want(t, 7, "", "o-1 is Error")
 

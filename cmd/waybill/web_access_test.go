@@ -85,11 +85,18 @@ func TestWhatOtherMachinesMay(t *testing.T) {
 // accessFile has one key, made as anybody makes one.
 func accessFile(t *testing.T, role string, more ...string) (file, key string) {
 	t.Helper()
-	made := waybill(t, "", "key", "new", "--id", "ci", "--role", role)
-	made.want(t, 0, "wbk_ci_", "- id: \"ci\"")
-	_, entry, _ := strings.Cut(made.errs, "\n\n")
+	entry, key := aKey(t, "ci", role)
+	return write(t, "access.yaml", "keys:\n"+entry+strings.Join(more, "\n")), key
+}
+
+// aKey is a key, and what an access file has of it.
+func aKey(t *testing.T, id, role string) (entry, key string) {
+	t.Helper()
+	made := waybill(t, "", "key", "new", "--id", id, "--role", role)
+	made.want(t, 0, "wbk_"+id+"_", fmt.Sprintf("- id: %q", id))
+	_, entry, _ = strings.Cut(made.errs, "\n\n")
 	entry, _, _ = strings.Cut(entry, "\nThe key")
-	return write(t, "access.yaml", "keys:\n"+entry+strings.Join(more, "\n")), strings.TrimSpace(made.out)
+	return entry, strings.TrimSpace(made.out)
 }
 
 func TestKeyNew(t *testing.T) {
