@@ -27,11 +27,14 @@ help: ## Print the targets
 build: ## Build bin/waybill
 	go build -o bin/waybill ./cmd/waybill
 
-# One that is not built here anyway, and one that is no Unix.
+# One that is not built here anyway, and one that is no Unix. Nobody runs them, so that they are made neither
+# fast nor fit for a debugger: that takes the compiler a third less.
+unused := -gcflags='all=-N -l -dwarf=false' -ldflags='-s -w' -o /dev/null
+
 .PHONY: cross
 cross: ## Build waybill for macOS and Windows too, and keep nothing
-	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/waybill
-	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/waybill
+	GOOS=darwin GOARCH=arm64 go build $(unused) ./cmd/waybill
+	GOOS=windows GOARCH=amd64 go build $(unused) ./cmd/waybill
 
 .PHONY: dev
 dev: build ## Run everything in one process, broker included
@@ -46,9 +49,8 @@ $(GOLANGCI_LINT):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Check the code's form: gofmt, go vet, golangci-lint
+lint: $(GOLANGCI_LINT) ## Check the code's form: gofmt, golangci-lint, which has go vet
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	go vet ./...
 	$(GOLANGCI_LINT) run ./...
 
 .PHONY: screenshots
