@@ -12,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -164,10 +163,20 @@ func (m *measuring) profile(ctx context.Context, p part) (string, error) {
 	return string(bytes.TrimSpace(out)), nil
 }
 
+// page is made of what was measured last, and before.
 func (m *measuring) page() error {
+	found, err := results(m.dir)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.dir+".md", []byte(render(found)), 0o644) //nolint:gosec // documentation
+}
+
+// results are the parts of which there is a file.
+func results(dir string) (map[string]*measured, error) {
 	found := make(map[string]*measured)
 	for _, p := range parts {
-		text, err := os.ReadFile(filepath.Join(m.dir, p.name+".json"))
+		text, err := os.ReadFile(filepath.Join(dir, p.name+".json"))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -176,14 +185,9 @@ func (m *measuring) page() error {
 			err = json.Unmarshal(text, &f)
 		}
 		if err != nil {
-			return fmt.Errorf("part %s: %w", p.name, err)
+			return nil, fmt.Errorf("part %s: %w", p.name, err)
 		}
 		found[p.name] = &f
 	}
-	out, err := os.Create(m.dir + ".md")
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(out, render(found))
-	return errors.Join(err, out.Close())
+	return found, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestGoals(t *testing.T) {
 	}
 	for value, want := range map[float64]string{24_999: "in between", 25_000: "reached"} {
 		var said []string
-		aims(map[string]*measured{"full": {Runs: []bench.Report{{Broker: "embedded", OrdersPerSecond: value}}}}, func(cells ...string) {
+		aims(map[string]*measured{"full": {Runs: []bench.Report{{Broker: "embedded", Partitions: 4, OrdersPerSecond: value}}}}, func(cells ...string) {
 			if cells[0] == goals[0].what {
 				said = cells
 			}
@@ -69,5 +70,54 @@ func TestGoals(t *testing.T) {
 		if len(said) == 0 || (said[len(said)-1] == "reached") != (want == "reached") {
 			t.Errorf("%v of 25000: %q", value, said)
 		}
+	}
+}
+
+// The page is what the program makes of the runs that are there, and each figure of a reason is
+// that of one setting.
+func TestThePageIsOfItsRuns(t *testing.T) {
+	const dir = "../../docs/performance"
+	found, err := results(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(dir + ".md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if render(found) != string(page) {
+		t.Error("docs/performance.md is another; write it again: make performance PERFORMANCE='^$'")
+	}
+	for _, g := range goals {
+		for _, s := range g.why {
+			for _, f := range s.figures {
+				n := 0
+				if found[f.part] == nil {
+					continue
+				}
+				for _, one := range bench.Summarize(found[f.part].Runs) {
+					if _, ok := one.Figures[f.name]; ok && strings.Contains(one.Setting, f.setting) {
+						n++
+					}
+				}
+				if n != 1 {
+					t.Errorf("%s: %+v is that of %d settings", g.what, f, n)
+				}
+			}
+		}
+	}
+}
+
+// A reason says what was measured, and nothing of what was not.
+func TestReasons(t *testing.T) {
+	run := func(partitions int32, rate float64) bench.Report {
+		return bench.Report{Broker: "Kafka", Partitions: partitions, Instances: 1, Shape: bench.Shape{Steps: 3}, OrdersPerSecond: rate}
+	}
+	found := map[string]*measured{"partitions-kafka": {Runs: []bench.Report{run(1, 300), run(16, 200), run(64, 100)}}}
+	if said := perLaneKafka.said(found); !strings.HasSuffix(said, "One partition carries 300, 16 carry 200.") {
+		t.Errorf("%q", said)
+	}
+	if said := perLaneEmbedded.said(found); said != perLane[0].text {
+		t.Errorf("without a measurement: %q", said)
 	}
 }

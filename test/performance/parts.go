@@ -45,6 +45,9 @@ const (
 	shared = "--warm-up 3s --duration 10s --partitions 8 --rates 500"
 )
 
+// pipes are as many writers as there are lanes, and one for one partition.
+var pipes = []string{"--pipe 4", "--pipe 1 --partitions 1"}
+
 var parts = []part{
 	{
 		name: "full", title: "As much as goes: embedded", columns: append(loaded, alone...), profile: true,
@@ -59,10 +62,10 @@ var parts = []part{
 		learn: "The same beside a Kafka that has the same two cores: the processor time is Waybill's, its agents' and its callers' alone.",
 	},
 	{
-		name: "pipe", title: "The limit: the same records, and no decisions", args: "--pipe 4", columns: append(loaded, alone...),
+		name: "pipe", title: "The limit: the same records, and no decisions", variants: pipes, columns: append(loaded, alone...),
 		learn: "`--pipe` writes the records of orders with Waybill's own readers and producers, without a state or a decision. What is between this and the figures above is what Waybill's deciding and its store cost; the rest are Kafka's client and broker, agents and callers.",
 	},
-	{name: "pipe-kafka", title: "The limit on Apache Kafka", kafka: true, args: "--pipe 4", columns: append(loaded, alone...), learn: "The same on Kafka."},
+	{name: "pipe-kafka", title: "The limit on Apache Kafka", kafka: true, variants: pipes, columns: append(loaded, alone...), learn: "The same on Kafka."},
 	{
 		name: "ladder", title: "At a rate: embedded, 4 partitions", args: rates, columns: paced, profile: true,
 		learn: "Orders arrive at a rate, whatever becomes of those before; a latency is from when an order was due. This is what an application sees.",
@@ -101,83 +104,6 @@ var parts = []part{
 		name: "waiting", title: "Orders that wait, and a lost state: embedded", args: short + " --waiting 100000 --rebuild", columns: append(loaded, "rebuilt records/s"),
 		learn: "100,000 orders wait for an agent that is not there while others are measured. Then the instance loses its state and makes it again from the journal.",
 	},
-}
-
-// goal is what was aimed at. Limit is the part in which the same records are moved without any decision, if
-// that was measured.
-type goal struct {
-	what, part, limit string
-	figure            string // or a sum of them
-	above             bool   // and not below
-	want              float64
-	// setting selects what counts, and why says what stands between the goal and what was reached.
-	setting, why string
-}
-
-// The reasons, as far as they were measured: docs/scale.md has the requests of an order, and what was tried.
-const (
-	moved    = "Moving the same records without any decision takes most of it; the rest is deciding and keeping state (profile below)."
-	beyond   = "More than what the machine moves without any decision."
-	perLane  = "Each lane has transactions of its own: the fewer orders a lane has, the more transactions and requests an order takes. With more under way they carry more (below)."
-	atARate  = "At a rate a transaction carries a few records, and takes as many requests as a full one: 0.4 of the two processors at 100 orders/s, 1.8 at 4,000."
-	turns    = "As embedded, and Kafka beside it: an order makes 7 requests at 500 orders/s and 17 at 250 ([scale](scale.md#what-an-order-asks-of-kafka)). Writers that decide nothing, one for each lane, have p50 269 ms at 500/s; lanes that share a transaction would have a quarter of that (below)."
-	followed = "Each of four transactions, one after the other, is to be written, ended and read."
-)
-
-var goals = []goal{
-	{what: "top rate, embedded, orders/s", part: "full", limit: "pipe", figure: "orders/s", above: true, want: 25_000, why: moved},
-	{what: "top rate, Kafka, orders/s", part: "full-kafka", limit: "pipe-kafka", figure: "orders/s", above: true, want: 12_000, why: beyond},
-	{what: "top rate, embedded with `--fsync`, orders/s", part: "fsync", figure: "orders/s", above: true, want: 10_000, why: moved},
-	{what: "64 partitions, embedded, orders/s", part: "partitions", figure: "orders/s", above: true, want: 15_000, setting: "64 partitions, 1 instances, 3 steps, 1024", why: perLane},
-	{what: "64 partitions, Kafka, orders/s", part: "partitions-kafka", figure: "orders/s", above: true, want: 6_000, setting: "64 partitions", why: perLane},
-	{what: "one at a time, embedded: p50 ms", part: "full", limit: "pipe", figure: "one at a time: p50 ms", want: 0.9, why: followed},
-	{what: "one at a time, embedded: p99 ms", part: "full", limit: "pipe", figure: "one at a time: p99 ms", want: 2.5, why: followed},
-	{what: "one at a time, Kafka: p50 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p50 ms", want: 7, why: followed},
-	{what: "one at a time, Kafka: p99 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p99 ms", want: 15, why: followed},
-	{what: "at 100 to 4,000 orders/s, embedded: worst p50 ms", part: "ladder", figure: "p50 ms", want: 8, why: atARate},
-	{what: "at 100 to 4,000 orders/s, embedded: worst p99 ms", part: "ladder", figure: "p99 ms", want: 25, why: atARate},
-	{what: "at 100 to 4,000 orders/s, Kafka: worst p50 ms", part: "ladder-kafka", figure: "p50 ms", want: 40, why: turns},
-	{what: "at 100 to 4,000 orders/s, Kafka: worst p99 ms", part: "ladder-kafka", figure: "p99 ms", want: 120, why: turns},
-	{what: "processor an order at 500 orders/s, embedded, us", part: "ladder", figure: "us/order", want: 400, setting: " 500 orders/s", why: atARate},
-	{what: "processor an order at 500 orders/s, Kafka and its own, us", part: "ladder-kafka", figure: "us/order + Kafka's us/order", want: 1000, setting: " 500 orders/s", why: turns},
-}
-
-// reached is the worst of the medians that count, and false if none was measured.
-func (g *goal) reached(f *measured) (value float64, ok bool) {
-	if f == nil {
-		return 0, false
-	}
-	for _, s := range bench.Summarize(f.Runs) {
-		sum, all := 0.0, strings.Contains(s.Setting, g.setting)
-		for name := range strings.SplitSeq(g.figure, " + ") {
-			figure, there := s.Figures[name]
-			sum, all = sum+figure.Median, all && there
-		}
-		if all && (!ok || g.above == (sum < value)) {
-			value, ok = sum, true
-		}
-	}
-	return value, ok
-}
-
-// aims says what was aimed at, what became of it, and why.
-func aims(found map[string]*measured, row func(...string)) {
-	row("aimed at", "goal", "measured", "moved by writers that decide nothing", "what is in between")
-	row("---", "---:", "---:", "---:", "---")
-	for _, g := range goals {
-		value, ok := g.reached(found[g.part])
-		if !ok {
-			continue
-		}
-		limit, why := "-", g.why
-		if l, ok := g.reached(found[g.limit]); ok {
-			limit = number(l)
-		}
-		if g.above == (value >= g.want) {
-			why = "reached"
-		}
-		row(g.what, number(g.want), number(value), limit, why)
-	}
 }
 
 func render(found map[string]*measured) string {

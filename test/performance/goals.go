@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/waybill-dev/waybill/internal/bench"
+)
+
+// goal is what was aimed at. Limit is the part in which the same records are moved without any
+// decision, if that was measured.
+type goal struct {
+	what, part, limit string
+	figure            string // or a sum of them
+	above             bool   // and not below
+	want              float64
+	// setting selects what counts, and why says what stands between the goal and what was
+	// reached.
+	setting string
+	why     reason
+}
+
+// reason is why a goal is not reached: sentences, of which those are left out that speak of
+// what was not measured.
+type reason []sentence
+
+// sentence is a format of the medians of which it speaks.
+type sentence struct {
+	text    string
+	figures []figure
+}
+
+// figure is one of a part, with a setting.
+type figure struct{ part, setting, name string }
+
+// The reasons, as far as they were measured: docs/scale.md has the requests of an order, and what was tried.
+var (
+	moved = reason{
+		{"Writers that decide nothing take %s us of processor an order for the same records, of %s; the rest is deciding and keeping state (profile below).", []figure{
+			{"pipe", "4 writers", "us/order"}, {"full", "", "us/order"},
+		}},
+	}
+	flushed = reason{
+		{"A flush serves all who wait; without `--fsync` it is %s.", []figure{{"full", "", "orders/s"}}},
+	}
+	topKafka = reason{
+		{"Four partitions;", nil},
+		{"one carries %s,", []figure{{"partitions-kafka", ", 1 partitions", "orders/s"}}},
+		{"and four writers that decide nothing %s.", []figure{{"pipe-kafka", "4 writers", "orders/s"}}},
+	}
+	perLane = reason{
+		{"Each lane has transactions of its own: the fewer orders a lane has, the more transactions and requests an order takes.", nil},
+	}
+	perLaneEmbedded = append(perLane[:1:1],
+		sentence{"With 16,384 under way it is %s.", []figure{{"partitions", " 64 partitions, 1 instances, 3 steps, 16384", "orders/s"}}})
+	perLaneKafka = append(perLane[:1:1],
+		sentence{"One partition carries %s, 16 carry %s.", []figure{{"partitions-kafka", ", 1 partitions", "orders/s"}, {"partitions-kafka", " 16 partitions", "orders/s"}}})
+	atARate = reason{
+		{"At a rate a transaction carries a few records, and takes as many requests as a full one:", nil},
+		{"%s us of processor an order at 100 orders/s, %s at 4,000.", []figure{{"ladder", " 100 orders/s", "us/order"}, {"ladder", " 4000 orders/s", "us/order"}}},
+	}
+	turns = reason{
+		{"As embedded, and Kafka beside it: an order makes 7 requests at 500 orders/s and 17 at 250 ([scale](scale.md#what-an-order-asks-of-kafka)).", nil},
+		{"Eight writers that decide nothing, one for each lane, have p50 %s ms at 500 orders/s, one for all lanes %s ms ([below](#several-lanes-in-a-transaction-apache-kafka-8-partitions-500-orderss)).", []figure{
+			{"together-kafka", "8 writers", "p50 ms"}, {"together-kafka", "1 writers", "p50 ms"},
+		}},
+	}
+	followed = reason{{"Each of four transactions, one after the other, is to be written, ended and read.", nil}}
+)
+
+// said is the reason with what was measured.
+func (r reason) said(found map[string]*measured) string {
+	var all []string
+	for _, s := range r {
+		if values, ok := medians(s.figures, found); ok {
+			all = append(all, fmt.Sprintf(s.text, values...))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// medians are false if one of them was not measured.
+func medians(figures []figure, found map[string]*measured) (values []any, ok bool) {
+	for _, f := range figures {
+		value, ok := (&goal{figure: f.name, setting: f.setting}).reached(found[f.part])
+		if !ok {
+			return nil, false
+		}
+		values = append(values, number(value))
+	}
+	return values, true
+}
+
+var goals = []goal{
+	{what: "top rate, embedded, orders/s", part: "full", limit: "pipe", figure: "orders/s", above: true, want: 25_000, setting: ", 4 partitions", why: moved},
+	{what: "top rate, Kafka, orders/s", part: "full-kafka", limit: "pipe-kafka", figure: "orders/s", above: true, want: 12_000, setting: ", 4 partitions", why: topKafka},
+	{what: "top rate, embedded with `--fsync`, orders/s", part: "fsync", figure: "orders/s", above: true, want: 10_000, why: flushed},
+	{what: "64 partitions, embedded, orders/s", part: "partitions", figure: "orders/s", above: true, want: 15_000, setting: "64 partitions, 1 instances, 3 steps, 1024", why: perLaneEmbedded},
+	{what: "64 partitions, Kafka, orders/s", part: "partitions-kafka", figure: "orders/s", above: true, want: 6_000, setting: "64 partitions", why: perLaneKafka},
+	{what: "one at a time, embedded: p50 ms", part: "full", limit: "pipe", figure: "one at a time: p50 ms", want: 0.9, setting: ", 4 partitions", why: followed},
+	{what: "one at a time, embedded: p99 ms", part: "full", limit: "pipe", figure: "one at a time: p99 ms", want: 2.5, setting: ", 4 partitions", why: followed},
+	{what: "one at a time, Kafka: p50 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p50 ms", want: 7, setting: ", 4 partitions", why: followed},
+	{what: "one at a time, Kafka: p99 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p99 ms", want: 15, setting: ", 4 partitions", why: followed},
+	{what: "at 100 to 4,000 orders/s, embedded: worst p50 ms", part: "ladder", figure: "p50 ms", want: 8, why: atARate},
+	{what: "at 100 to 4,000 orders/s, embedded: worst p99 ms", part: "ladder", figure: "p99 ms", want: 25, why: atARate},
+	{what: "at 100 to 4,000 orders/s, Kafka: worst p50 ms", part: "ladder-kafka", figure: "p50 ms", want: 40, why: turns},
+	{what: "at 100 to 4,000 orders/s, Kafka: worst p99 ms", part: "ladder-kafka", figure: "p99 ms", want: 120, why: turns},
+	{what: "processor an order at 500 orders/s, embedded, us", part: "ladder", figure: "us/order", want: 400, setting: " 500 orders/s", why: atARate},
+	{what: "processor an order at 500 orders/s, Kafka and its own, us", part: "ladder-kafka", figure: "us/order + Kafka's us/order", want: 1000, setting: " 500 orders/s", why: turns},
+}
+
+// reached is the worst of the medians that count, and false if none was measured.
+func (g *goal) reached(f *measured) (value float64, ok bool) {
+	if f == nil {
+		return 0, false
+	}
+	for _, s := range bench.Summarize(f.Runs) {
+		sum, all := 0.0, strings.Contains(s.Setting, g.setting)
+		for name := range strings.SplitSeq(g.figure, " + ") {
+			figure, there := s.Figures[name]
+			sum, all = sum+figure.Median, all && there
+		}
+		if all && (!ok || g.above == (sum < value)) {
+			value, ok = sum, true
+		}
+	}
+	return value, ok
+}
+
+// aims says what was aimed at, what became of it, and why.
+func aims(found map[string]*measured, row func(...string)) {
+	row("aimed at", "goal", "measured", "moved by writers that decide nothing", "what is in between")
+	row("---", "---:", "---:", "---:", "---")
+	for _, g := range goals {
+		value, ok := g.reached(found[g.part])
+		if !ok {
+			continue
+		}
+		limit, why := "-", g.why.said(found)
+		if l, ok := g.reached(found[g.limit]); ok {
+			limit = number(l)
+		}
+		if g.above == (value >= g.want) {
+			why = "reached"
+		}
+		row(g.what, number(g.want), number(value), limit, why)
+	}
+}
