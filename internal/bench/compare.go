@@ -169,6 +169,7 @@ func figures(reports []Report) map[string]*setting {
 			s.add("records/order", r.RecordsPerOrder)
 			s.add("bytes/order", r.BytesPerOrder)
 			s.add("compressed bytes/order", r.WireBytesPerOrder)
+			s.add("cores", r.CPU)
 			s.add("us/order", r.CPUPerOrder)
 			s.add("MiB", r.Memory)
 			if r.Rebuilt != nil {
@@ -188,11 +189,13 @@ func figures(reports []Report) map[string]*setting {
 			s.add("p99 ms", g.P99)
 			s.add("max ms", g.Max)
 			s.add("failed", float64(g.Failed))
+			s.add("cores", g.CPU)
 			s.add("us/order", g.CPUPerOrder)
 			s.add("produce requests/order", g.RequestsAnOrder)
 			s.add("transactions/order", g.TransactionsAnOrder)
 			s.add("MiB", g.Memory)
 			if g.Kafka != nil {
+				s.add("Kafka's cores", g.Kafka.CPU)
 				s.add("Kafka's us/order", g.Kafka.CPUPerOrder)
 				s.add("Kafka's MiB", g.Kafka.Memory)
 			}

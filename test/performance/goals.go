@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/waybill-dev/waybill/internal/bench"
@@ -127,22 +128,26 @@ func (g *goal) reached(f *measured) (value float64, ok bool) {
 	return value, ok
 }
 
-// aims says what was aimed at, what became of it, and why.
-func aims(found map[string]*measured, row func(...string)) {
-	row("aimed at", "goal", "measured", "moved by writers that decide nothing", "what is in between")
-	row("---", "---:", "---:", "---:", "---")
+// aims says what was aimed at, what became of it, when and where, and why.
+func aims(found map[string]*measured, machines []string, row func(...string)) {
+	row("aimed at", "goal", "measured", "moved by writers that decide nothing", "date", "commit", "machine", "what is in between")
+	row("---", "---:", "---:", "---:", "---", "---", "---", "---")
 	for _, g := range goals {
-		value, ok := g.reached(found[g.part])
+		f := found[g.part]
+		value, ok := g.reached(f)
 		if !ok {
 			continue
 		}
 		limit, why := "-", g.why.said(found)
 		if l, ok := g.reached(found[g.limit]); ok {
 			limit = number(l)
+			if other := found[g.limit]; other.when(machines) != f.when(machines) {
+				limit += " (" + other.when(machines) + ")"
+			}
 		}
 		if g.above == (value >= g.want) {
 			why = "reached"
 		}
-		row(g.what, number(g.want), number(value), limit, why)
+		row(g.what, number(g.want), number(value), limit, f.Date, f.Commit, letter(slices.Index(machines, f.Machine)), why)
 	}
 }

@@ -57,6 +57,7 @@ type measured struct {
 	Commit   string         `json:"commit"`
 	Machine  string         `json:"machine"`
 	Versions string         `json:"versions"`
+	Kafka    string         `json:"kafka,omitzero"` // its image
 	Runs     []bench.Report `json:"runs"`
 	Profile  string         `json:"profile,omitempty"`
 }
@@ -91,7 +92,10 @@ func (m *measuring) all(ctx context.Context, parts []part) (err error) {
 			fmt.Fprintf(os.Stderr, "%s %d of %d: %s\n", time.Now().UTC().Format(time.TimeOnly), n+1, m.runs, p.name)
 			f := found[p.name]
 			if f == nil {
-				f = &measured{time.Now().UTC().Format(time.DateOnly), reliability.Commit(ctx), reliability.Machine(), reliability.Versions(ctx), nil, ""}
+				f = &measured{Date: time.Now().UTC().Format(time.DateOnly), Commit: reliability.Commit(ctx), Machine: reliability.Machine(), Versions: reliability.Versions(ctx)}
+				if p.kafka {
+					f.Kafka = kafka.Image
+				}
 				found[p.name] = f
 			}
 			for _, args := range p.each() {

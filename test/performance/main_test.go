@@ -14,12 +14,20 @@ func TestPage(t *testing.T) {
 		return bench.Report{Broker: "embedded", Partitions: 4, Instances: 1, Shape: bench.Shape{Steps: 3}, InFlight: 1024, OrdersPerSecond: rate, P50: 7.25}
 	}
 	page := render(map[string]*measured{"full": {
-		"2026-01-02", "abc", "2 cores", "go1", []bench.Report{run(900), run(1000), run(2500)}, "10% main.main",
+		"2026-01-02", "abc", "2 cores", "go1", "", []bench.Report{run(900), run(1000), run(2500)}, "10% main.main",
+	}, "ladder-kafka": {
+		"2026-01-03", "def", "4 cores", "go1", "kafka:9", []bench.Report{{
+			Broker: "Kafka", Partitions: 8, Instances: 1, Shape: bench.Shape{Steps: 3},
+			Rungs: []bench.Rung{{Rate: 100, Carried: true, Kafka: &bench.Usage{Memory: 512}}, {Rate: 200}},
+		}}, "",
 	}})
 	for _, want := range []string{
-		"The machine: 2 cores.\n", "## As much as goes: embedded\n",
+		"- A: 2 cores\n- B: 4 cores\n", "## As much as goes: embedded\n",
+		"| top rate, embedded, orders/s | 25000 | 1000 | - | 2026-01-02 | abc | A | ",
+		"2026-01-03, machine B, commit def. go1, kafka:9: 1 runs.", "| 512 (512 to 512) |",
+		"100 orders/s |", "200 orders/s (not carried in each run) |",
 		"| embedded, 4 partitions, 1 instances, 3 steps, 1024 under way | 1000 (900 to 2500) | 7.25 (7.25 to 7.25) |",
-		"2026-01-02, commit abc, go1: 3 runs. `make performance PERFORMANCE='^full$'`", "```\n10% main.main\n```",
+		"2026-01-02, machine A, commit abc. go1: 3 runs. `make performance PERFORMANCE='^full$'`", "```\n10% main.main\n```",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("there is no %q in\n%s", want, page)
@@ -28,8 +36,11 @@ func TestPage(t *testing.T) {
 	if strings.Contains(page, "one at a time, Kafka") {
 		t.Error("a goal of a part that was not measured is there")
 	}
-	if strings.Contains(page, "Kafka, 8 partitions") {
+	if strings.Contains(page, "Partitions: Apache Kafka") {
 		t.Error("a part that was not measured is there")
+	}
+	if head, _, _ := strings.Cut(page, "## At a rate: Apache"); strings.Contains(head, "Kafka's MiB") {
+		t.Error("there is a column without a figure")
 	}
 }
 
@@ -62,7 +73,7 @@ func TestGoals(t *testing.T) {
 	}
 	for value, want := range map[float64]string{24_999: "in between", 25_000: "reached"} {
 		var said []string
-		aims(map[string]*measured{"full": {Runs: []bench.Report{{Broker: "embedded", Partitions: 4, OrdersPerSecond: value}}}}, func(cells ...string) {
+		aims(map[string]*measured{"full": {Runs: []bench.Report{{Broker: "embedded", Partitions: 4, OrdersPerSecond: value}}}}, []string{""}, func(cells ...string) {
 			if cells[0] == goals[0].what {
 				said = cells
 			}

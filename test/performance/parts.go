@@ -35,7 +35,7 @@ func (p *part) each() (all []part) {
 var (
 	loaded = []string{"orders/s", "p50 ms", "p99 ms", "us/order", "MiB"}
 	alone  = []string{"one at a time: p50 ms", "one at a time: p99 ms"}
-	paced  = []string{"reached orders/s", "p50 ms", "p99 ms", "us/order", "Kafka's us/order", "transactions/order", "MiB"}
+	paced  = []string{"reached orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "produce requests/order", "transactions/order"}
 )
 
 const (
@@ -111,21 +111,23 @@ func render(found map[string]*measured) string {
 	row := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	b.WriteString("# Performance\n\nWritten by `make performance`; the next run writes it again. Each part leaves its runs in [performance](performance), as\n" +
 		"`waybill bench -o json` said them, and can be run alone: `make performance PERFORMANCE=ladder`. `waybill bench compare` holds\nwhat `jq '.runs[]'` makes of two such files against each other.\n\n" +
-		"Each figure is the median of the runs, and in brackets from where to where they went. The parts of one run of the command\nare run in turn, each in a process of its own. Those that name another commit or date ran at another time, when the machine\n" +
-		"may have been half or twice as fast: hold no figures of one against the other. Everything runs on one machine: callers, one\ninstance unless it says otherwise, three agents, and the broker. Orders have three remote steps of agents that answer at\n" +
-		"once, unless it says otherwise. What is measured and how: [ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
-	var machines []string
-	for _, p := range parts {
-		if f := found[p.name]; f != nil && !slices.Contains(machines, f.Machine) {
-			machines = append(machines, f.Machine)
+		"Each figure is the median of the runs, and in brackets from where to where they went. The parts of one run of the command\n" +
+		"are run in turn, each in a process of its own. Those that name another commit, date or machine ran at another time, when\n" +
+		"even the same machine may have been half or twice as fast: hold no figures of one against the other. Everything runs on one\n" +
+		"machine: callers, one instance unless it says otherwise, three agents, and the broker. Orders have three remote steps of\n" +
+		"agents that answer at once, unless it says otherwise. What is measured and how:\n" +
+		"[ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
+	all := machines(found)
+	if len(all) > 0 {
+		b.WriteString("The machines, of which each part below names its own:\n\n")
+		for n, m := range all {
+			b.WriteString("- " + letter(n) + ": " + m + "\n")
 		}
-	}
-	for _, m := range machines {
-		b.WriteString("The machine: " + m + ".\n\n")
+		b.WriteString("\n")
 	}
 	if len(found) > 0 {
 		b.WriteString("## What was aimed at\n\n" + wrap("The median of each is held against what it was meant to be; the worst of them where there are several.") + "\n\n")
-		aims(found, row)
+		aims(found, all, row)
 		b.WriteString("\n")
 	}
 	for _, p := range parts {
@@ -135,24 +137,61 @@ func render(found map[string]*measured) string {
 		}
 		command := "make performance PERFORMANCE='^" + p.name + "$'"
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", p.title, wrap(p.learn))
-		all := bench.Summarize(f.Runs)
-		row(append([]string{""}, p.columns...)...)
-		row(append([]string{"---"}, slices.Repeat([]string{"---:"}, len(p.columns))...)...)
-		runs := 0
-		for _, s := range all {
-			cells := []string{s.Setting}
-			for _, c := range p.columns {
-				cells = append(cells, spread(s.Figures, c))
-			}
-			row(cells...)
-			runs = s.Runs
-		}
-		fmt.Fprintf(&b, "\n%s, commit %s, %s: %d runs. `%s`\n\n", f.Date, f.Commit, f.Versions, runs, command)
+		runs := table(bench.Summarize(f.Runs), p.columns, row)
+		fmt.Fprintf(&b, "\n%s. %s: %d runs. `%s`\n\n", f.when(all), f.software(), runs, command)
 		if f.Profile != "" {
 			fmt.Fprintf(&b, "Where its processor time goes, in another run (`--cpu-profile`):\n\n```\n%s\n```\n\n", f.Profile)
 		}
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// table has a row for each setting, and returns of how many runs each is. What nothing was
+// measured of has no column.
+func table(all []bench.Summary, columns []string, row func(...string)) (runs int) {
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c string) bool {
+		return !slices.ContainsFunc(all, func(s bench.Summary) bool { _, there := s.Figures[c]; return there })
+	})
+	row(append([]string{""}, columns...)...)
+	row(append([]string{"---"}, slices.Repeat([]string{"---:"}, len(columns))...)...)
+	for _, s := range all {
+		cells := []string{s.Setting}
+		if carried, ok := s.Figures["carried"]; ok && carried.Min < 1 {
+			cells[0] += " (not carried in each run)"
+		}
+		for _, c := range columns {
+			cells = append(cells, spread(s.Figures, c))
+		}
+		row(cells...)
+		runs = s.Runs
+	}
+	return runs
+}
+
+// machines are those on which something was measured, in the order of the page.
+func machines(found map[string]*measured) (all []string) {
+	for _, p := range parts {
+		if f := found[p.name]; f != nil && !slices.Contains(all, f.Machine) {
+			all = append(all, f.Machine)
+		}
+	}
+	return all
+}
+
+// letter is by what the page calls a machine.
+func letter(n int) string { return string(rune('A' + n)) }
+
+// when says of what day, machine and commit the figures are.
+func (f *measured) when(machines []string) string {
+	return f.Date + ", machine " + letter(slices.Index(machines, f.Machine)) + ", commit " + f.Commit
+}
+
+// software are the versions of what is not Waybill's.
+func (f *measured) software() string {
+	if f.Kafka == "" {
+		return f.Versions
+	}
+	return f.Versions + ", " + f.Kafka
 }
 
 // spread is a dash of what was not measured.
