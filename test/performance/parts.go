@@ -41,7 +41,7 @@ var (
 const (
 	brief  = "--duration 8s --single 200"
 	short  = "--warm-up 3s " + brief
-	rates  = "--warm-up 3s --duration 10s --rates 100,250,500,1000,2000,4000"
+	rates  = "--warm-up 3s --duration 10s --rates 10,50,100,250,500,1000,2000,4000"
 	shared = "--warm-up 3s --duration 10s --partitions 8 --rates 500"
 )
 
