@@ -62,7 +62,7 @@ var (
 	}
 	turns = reason{
 		{"As embedded, and Kafka beside it: an order makes 7 requests at 500 orders/s and 17 at 250 ([scale](scale.md#what-an-order-asks-of-kafka)).", nil},
-		{"Eight writers that decide nothing, one for each lane, have p50 %s ms at 500 orders/s, one for all lanes %s ms ([below](#several-lanes-in-a-transaction-apache-kafka-8-partitions-500-orderss)).", []figure{
+		{"Eight writers that decide nothing, one for each lane, have p50 %s ms at 500 orders/s, one for all lanes %s ms ([below](#several-lanes-in-a-transaction-apache-kafka-8-partitions-500-orderss), [ADR 0050](adr/0050-a-lane-has-its-transactions-for-itself.md)).", []figure{
 			{"together-kafka", "8 writers", "p50 ms"}, {"together-kafka", "1 writers", "p50 ms"},
 		}},
 	}
