@@ -60,7 +60,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
 	flags.IntVar(&o.Single, "single", 2000, "orders to measure one at a time")
 	flags.Float64SliceVar(&o.Rates, "rates", nil, "orders a second that arrive, one rate after the other, instead of --in-flight and --single")
-	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "with --rates, the container on this machine that is the Kafka of --brokers, to say what it uses")
+	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
 	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "pipe", "waiting", "consoles", "rebuild", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
@@ -100,8 +100,8 @@ Two versions are compared by several runs of each, which -o json writes:
 		if len(o.Rates) > 0 && o.Overload > 0 {
 			return usageError{errors.New("--rates and --overload are two measurements; leave one out")}
 		}
-		if o.KafkaContainer != "" && (len(o.Rates) == 0 || !flags.Changed("brokers")) {
-			return usageError{errors.New("--kafka-container goes with --rates and --brokers")}
+		if o.KafkaContainer != "" && !flags.Changed("brokers") {
+			return usageError{errors.New("--kafka-container is the Kafka of --brokers; name them, too")}
 		}
 		if flags.Changed("brokers") {
 			if o.Fsync {
@@ -151,6 +151,9 @@ Two versions are compared by several runs of each, which -o json writes:
 				row("Without its state", fmt.Sprintf("ready after %.1f s: %d records, %.0f/s", x.Seconds, x.Records, x.RecordsPerSecond))
 			}
 			row("This process", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", r.CPU, r.CPUPerOrder, r.Memory))
+			if k := r.Kafka; k != nil {
+				row("Kafka's container", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", k.CPU, k.CPUPerOrder, k.Memory))
+			}
 		})
 	}
 	return cmd

@@ -114,6 +114,7 @@ type Report struct {
 	// Memory is the process's resident set at the end, in MiB; 0 where the system
 	// is not Linux.
 	Memory   float64  `json:"memory_mib,omitzero"`
+	Kafka    *Usage   `json:"kafka,omitempty"`
 	Overload *Excess  `json:"overload,omitempty"`
 	Rebuilt  *Rebuilt `json:"rebuilt,omitempty"`
 	// Rungs are in place of all that, one for each rate that was measured. LeftOut are the
@@ -265,6 +266,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer l.close()
+	l.kafka = container
 	if o.Pipe > 0 {
 		if err := l.start(ctx, 1); err != nil {
 			return nil, err
@@ -296,7 +298,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	if len(o.Rates) > 0 {
 		report.InFlight = 0
-		climber := &ladder{load: l, Options: &o, written: written, kafka: container}
+		climber := &ladder{load: l, Options: &o, written: written}
 		if o.Consoles > 0 {
 			if climber.consoles, err = openConsoles(ctx, instances[0], o.Consoles, o.Logger, start); err != nil {
 				return nil, err

@@ -85,14 +85,19 @@ func TestRunBesideOrdersThatWait(t *testing.T) {
 	}
 }
 
-// Without brokers it brings its own.
+// Without brokers it brings its own. What a container uses is told beside it.
 func TestRunEmbedded(t *testing.T) {
-	r, err := Run(t.Context(), Options{Partitions: 1, InFlight: 4, Orders: 20, Single: 5, Fsync: true})
+	docker(t)
+	r, err := Run(t.Context(), Options{Partitions: 1, InFlight: 4, Orders: 20, Single: 5, Fsync: true, KafkaContainer: "k"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Broker != "embedded, fsync" || r.Orders != 20 {
 		t.Errorf("%+v", r)
+	}
+	// It is asked before and after the orders under load, of which it took 5 ms.
+	if k := r.Kafka; k == nil || k.CPUPerOrder != 250 || k.CPU <= 0 || k.Memory != 8 {
+		t.Errorf("%+v", k)
 	}
 }
 

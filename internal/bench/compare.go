@@ -126,6 +126,15 @@ func (s *setting) add(name string, value float64) {
 	s.runs[name] = append(s.runs[name], value)
 }
 
+// addKafkas adds what Kafka's container used, if that was measured.
+func (s *setting) addKafkas(u *Usage) {
+	if u != nil {
+		s.add("Kafka's cores", u.CPU)
+		s.add("Kafka's us/order", u.CPUPerOrder)
+		s.add("Kafka's MiB", u.Memory)
+	}
+}
+
 // Describe says in a few words what was measured.
 func (r *Report) Describe() string {
 	said := r.Shape.Describe()
@@ -172,6 +181,7 @@ func figures(reports []Report) map[string]*setting {
 			s.add("cores", r.CPU)
 			s.add("us/order", r.CPUPerOrder)
 			s.add("MiB", r.Memory)
+			s.addKafkas(r.Kafka)
 			if r.Rebuilt != nil {
 				s.add("rebuilt records/s", r.Rebuilt.RecordsPerSecond)
 			}
@@ -194,11 +204,7 @@ func figures(reports []Report) map[string]*setting {
 			s.add("produce requests/order", g.RequestsAnOrder)
 			s.add("transactions/order", g.TransactionsAnOrder)
 			s.add("MiB", g.Memory)
-			if g.Kafka != nil {
-				s.add("Kafka's cores", g.Kafka.CPU)
-				s.add("Kafka's us/order", g.Kafka.CPUPerOrder)
-				s.add("Kafka's MiB", g.Kafka.Memory)
-			}
+			s.addKafkas(g.Kafka)
 			if g.Pages != nil {
 				s.add("pages/s", g.Pages.PerSecond)
 				s.add("a page: p50 ms", g.Pages.P50)

@@ -82,3 +82,13 @@ func (c *container) read(ctx context.Context) (*consumption, error) {
 	idle := cmp.Or(said.Memory.Stats.V1, said.Memory.Stats.V2)
 	return &consumption{said.Read, time.Duration(said.CPU.Usage.Total), float64(said.Memory.Usage-idle) / (1 << 20)}, nil
 }
+
+// since is what was used since before, while so many orders ended.
+func (c *consumption) since(before *consumption, orders int) *Usage {
+	cpu := c.cpu - before.cpu
+	u := &Usage{CPU: cpu.Seconds() / c.at.Sub(before.at).Seconds(), Memory: c.memory}
+	if orders > 0 {
+		u.CPUPerOrder = float64(cpu.Microseconds()) / float64(orders)
+	}
+	return u
+}

@@ -70,8 +70,7 @@ type ladder struct {
 	*Options
 
 	written  *writes
-	kafka    *container // nil if nobody named one
-	consoles *consoles  // nil if there are none
+	consoles *consoles // nil if there are none
 }
 
 // climb measures one rate after the other. What was not carried has to end before the
@@ -174,10 +173,8 @@ type used struct {
 }
 
 func (l *ladder) used(ctx context.Context, p *passages) (u used, err error) {
-	if l.kafka != nil {
-		if u.kafka, err = l.kafka.read(ctx); err != nil {
-			return u, err
-		}
+	if u.kafka, err = l.consumed(ctx); err != nil {
+		return u, err
 	}
 	u.at, u.orders, u.cpu, u.memory = time.Now(), p.endedSoFar(), processorTime(), residentMiB()
 	u.requests, u.transactions = l.written.requests.Load(), l.written.transactions.Load()
@@ -198,7 +195,6 @@ func (u *used) since(before *used, r *Rung) {
 	r.RequestsAnOrder = each(float64(u.requests - before.requests))
 	r.TransactionsAnOrder = each(float64(u.transactions - before.transactions))
 	if u.kafka != nil {
-		cpu := u.kafka.cpu - before.kafka.cpu
-		r.Kafka = &Usage{cpu.Seconds() / u.kafka.at.Sub(before.kafka.at).Seconds(), each(float64(cpu.Microseconds())), u.kafka.memory}
+		r.Kafka = u.kafka.since(before.kafka, u.orders-before.orders)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,17 +213,20 @@ func TestRunRates(t *testing.T) {
 	}
 }
 
-func TestContainer(t *testing.T) {
+// docker answers for a container k, which has used 5 ms more of the processor with each question.
+func docker(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var asked atomic.Int64
 	docker := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/containers/k/stats":
-			_, _ = w.Write([]byte(`{"read":"2026-11-23T05:48:33Z","cpu_stats":{"cpu_usage":{"total_usage":5000000}},
-				"memory_stats":{"usage":9437184,"stats":{"inactive_file":1048576,"total_inactive_file":1048576}}}`))
+			fmt.Fprintf(w, `{"read":%q,"cpu_stats":{"cpu_usage":{"total_usage":%d}},
+				"memory_stats":{"usage":9437184,"stats":{"inactive_file":1048576,"total_inactive_file":1048576}}}`,
+				time.Now().Format(time.RFC3339Nano), 5_000_000*asked.Add(1))
 		case "/containers/stopped/stats":
 			_, _ = w.Write([]byte(`{}`))
 		default:
@@ -231,12 +236,15 @@ func TestContainer(t *testing.T) {
 	})}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = docker.Serve(listener) }) // it ends when it is closed
-	defer func() {
+	t.Cleanup(func() {
 		_ = docker.Close() // nobody waits for an answer
 		serving.Wait()
-	}()
-
+	})
 	t.Setenv("DOCKER_HOST", "unix://"+socket)
+}
+
+func TestContainer(t *testing.T) {
+	docker(t)
 	for name, wrong := range map[string]string{"k": "", "stopped": "does it run?", "other": "404 Not Found: No such container"} {
 		c, err := newContainer(name)
 		if err != nil {

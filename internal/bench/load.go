@@ -35,6 +35,7 @@ type load struct {
 	failed  atomic.Pointer[error]
 
 	received atomic.Int64 // orders that were accepted
+	kafka    *container   // nil if nobody named one
 }
 
 func newLoad(kafka []kgo.Opt, topics *events.Topics, partitions int32, shape *Shape) (*load, error) {
@@ -194,6 +195,14 @@ func (l *load) pile(ctx context.Context, orders int) error {
 	return nil
 }
 
+// consumed is what Kafka's container has used; nil if nobody named one.
+func (l *load) consumed(ctx context.Context) (*consumption, error) {
+	if l.kafka == nil {
+		return nil, nil
+	}
+	return l.kafka.read(ctx)
+}
+
 func (l *load) measure(ctx context.Context, o *Options, report *Report, written *writes) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -229,6 +238,10 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 			return err
 		}
 	}
+	kafka, err := l.consumed(ctx)
+	if err != nil {
+		return err
+	}
 	l.take()
 	began, cpu := time.Now(), processorTime()
 	records, bytes, wire := written.read()
@@ -245,6 +258,10 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	latencies := l.take()
 	passed, used := time.Since(began), processorTime()-cpu
 	records2, bytes2, wire2 := written.read()
+	kafkas, err := l.consumed(ctx)
+	if err != nil {
+		return err
+	}
 	if err := l.err(); err != nil {
 		return err
 	}
@@ -261,6 +278,9 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	report.CPU = used.Seconds() / passed.Seconds()
 	report.CPUPerOrder = float64(used.Microseconds()) / orders
 	report.Memory = residentMiB()
+	if kafka != nil {
+		report.Kafka = kafkas.since(kafka, len(latencies))
+	}
 	return nil
 }
 

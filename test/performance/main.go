@@ -130,10 +130,7 @@ func (m *measuring) save(name string, f *measured) error {
 func (m *measuring) bench(ctx context.Context, p part, more string) (*bench.Report, error) {
 	args := append([]string{"bench", "-o", "json"}, strings.Fields(p.args+" "+more)...)
 	if p.kafka {
-		args = append(args, "--brokers", m.kafka.Brokers[0])
-		if strings.Contains(p.args, "--rates") {
-			args = append(args, "--kafka-container", m.kafka.Name())
-		}
+		args = append(args, "--brokers", m.kafka.Brokers[0], "--kafka-container", m.kafka.Name())
 	}
 	cmd := exec.CommandContext(ctx, m.program, args...)
 	var wrong bytes.Buffer
