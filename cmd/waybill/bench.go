@@ -54,6 +54,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.IntVar(&o.Consoles, "consoles", 0, "with --rates, so many pages of the console that are open and kept current, half the first one and half lists of orders")
 	flags.IntVar(&o.Waiting, "waiting", 0, "orders that wait for an agent that is not there, besides")
 	flags.BoolVar(&o.Rebuild, "rebuild", false, "measure at the end how long an instance takes that has lost its state")
+	flags.DurationVar(&o.Idle, "idle", 0, "measure before for how long what doing nothing costs: processor, requests, memory; 0 for not at all")
 	flags.StringVar(&profile, "cpu-profile", "", "file for a processor profile of this process, for go tool pprof")
 	flags.IntVar(&o.InFlight, "in-flight", 1024, "orders under way at a time")
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
@@ -63,7 +64,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "pipe", "waiting", "consoles", "rebuild", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "pipe", "waiting", "consoles", "rebuild", "idle", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -81,6 +82,9 @@ Two versions are compared by several runs of each, which -o json writes:
 		}
 		if o.Rebuild && (len(o.Rates) > 0 || o.Overload > 0) {
 			return usageError{errors.New("--rebuild goes with --in-flight; leave out --rates and --overload")}
+		}
+		if o.Idle < 0 || o.Idle > 0 && o.Pipe > 0 {
+			return usageError{errors.New("--idle is not below 0, and goes without --pipe")}
 		}
 		if o.Pipe < 0 || o.Pipe > int(o.Partitions) {
 			return usageError{errors.New("--pipe goes from 0 to the number of --partitions, which the writers share")}
@@ -128,7 +132,11 @@ Two versions are compared by several runs of each, which -o json writes:
 			return err
 		}
 		if len(r.Rungs) > 0 {
-			return out.print(cmd, r, func(row func(...any)) { printLadder(r, row) })
+			return out.print(cmd, r, func(row func(...any)) {
+				printLadder(r, row)
+				row()
+				atRest(r, row)
+			})
 		}
 		return out.print(cmd, r, func(row func(...any)) {
 			row("Broker", r.Broker)
@@ -154,9 +162,22 @@ Two versions are compared by several runs of each, which -o json writes:
 			if k := r.Kafka; k != nil {
 				row("Kafka's container", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", k.CPU, k.CPUPerOrder, k.Memory))
 			}
+			atRest(r, row)
 		})
 	}
 	return cmd
+}
+
+// atRest says what does not come of orders.
+func atRest(r *bench.Report, row func(...any)) {
+	row("All owned", fmt.Sprintf("%d partitions after %.2f s", r.Partitions, r.Owned))
+	row("Connections", fmt.Sprintf("%d to Kafka", r.Connections))
+	if i := r.Idle; i != nil {
+		row("Idle", fmt.Sprintf("%.3f cores, %.1f requests/s, %.0f MiB, for %.0f s", i.CPU, i.Requests, i.Memory, i.Seconds))
+		if k := i.Kafka; k != nil {
+			row("Kafka's container, then", fmt.Sprintf("%.3f cores, %.0f MiB", k.CPU, k.Memory))
+		}
+	}
 }
 
 // profiled begins a processor profile, if file is not "". Stop ends and keeps it.

@@ -17,6 +17,7 @@ func TestBenchFlags(t *testing.T) {
 		{"--compensate", "1", "--overload=1s"}: "leave out --compensate",
 		{"--pipe", "5"}:                        "from 0 to the number of --partitions",
 		{"--pipe", "1", "--parallel"}:          "leave out --instances, --parallel",
+		{"--idle", "1s", "--pipe=1"}:           "goes without --pipe",
 		{"--waiting", "-1"}:                    "from 0",
 		{"--rebuild", "--rates=5"}:             "leave out --rates",
 		{"--cpu-profile", "no/such/directory"}: "--cpu-profile",
@@ -37,7 +38,8 @@ func TestBenchFlags(t *testing.T) {
 func TestBenchRates(t *testing.T) {
 	clearEnvironment(t)
 	args := []string{"bench", "--rates", "20", "--warm-up", "0s", "--duration", "500ms", "--partitions", "1"}
-	waybill(t, "", args...).want(t, 0, "REQUESTS/ORDER", "")
+	waybill(t, "", append(args, "--idle", "100ms")...).want(t, 0, "REQUESTS/ORDER", "")
+	waybill(t, "", append(args, "--idle", "100ms")...).want(t, 0, "requests/s, ", "")
 	args = append(args, "--steps", "2", "--parallel", "--payload", "200", "--compensate", "10", "--retries", "5", "--instances", "2", "--partitions", "2")
 	waybill(t, "", args...).want(t, 0, "2 steps at the same time, 200 bytes of input, 10% compensated, 5% of the steps retried, on 2 instances", "")
 	waybill(t, "", append(args, "-o", "json")...).want(t, 0, `"rate_per_s": 20`, "")

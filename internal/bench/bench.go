@@ -68,6 +68,8 @@ type Options struct {
 	// KafkaContainer, if any, names the container on this machine in which the Kafka
 	// of Brokers runs: what it uses is read of Docker.
 	KafkaContainer string
+	// Idle, if not 0, is for how long it is measured before what doing nothing costs.
+	Idle time.Duration
 	// Consoles is how many pages of the console are open while Rates are measured, kept current as a browser does it.
 	Consoles int
 	// Single is how many orders are measured one at a time.
@@ -88,13 +90,20 @@ type Options struct {
 // Report is what was measured. But for those of Rungs, latencies are from the
 // submission's produce call to the caller's reading of the completed status message.
 type Report struct {
-	Broker          string  `json:"broker"`
-	Partitions      int32   `json:"partitions"`
-	Instances       int     `json:"instances"`
-	Pipe            int     `json:"pipe,omitzero"`
-	Shape           Shape   `json:"shape"`
-	Waiting         int     `json:"waiting,omitzero"`
-	Consoles        int     `json:"consoles,omitzero"`
+	Broker     string `json:"broker"`
+	Partitions int32  `json:"partitions"`
+	Instances  int    `json:"instances"`
+	Pipe       int    `json:"pipe,omitzero"`
+	Shape      Shape  `json:"shape"`
+	Waiting    int    `json:"waiting,omitzero"`
+	Consoles   int    `json:"consoles,omitzero"`
+	// Owned is how many seconds after they were begun the instances had shared all partitions
+	// and were ready.
+	Owned float64 `json:"owned_after_s,omitzero"`
+	// Connections to Kafka that this process had when all had been measured: the instances',
+	// the agents' and the caller's.
+	Connections     int64   `json:"connections,omitzero"`
+	Idle            *Idle   `json:"idle,omitempty"`
 	InFlight        int     `json:"in_flight,omitzero"`
 	Seconds         float64 `json:"seconds,omitzero"`
 	Orders          int     `json:"orders,omitzero"`
@@ -233,11 +242,16 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		})
 		return nil
 	}
+	began := time.Now()
 	for range o.Instances {
 		if err := instance(serving); err != nil {
 			return nil, err
 		}
 	}
+	if err := shared(ctx, instances, o.Partitions); err != nil {
+		return nil, err
+	}
+	report.Owned = time.Since(began).Seconds()
 	timeout := "60s"
 	switch {
 	case o.Overload > 0:
@@ -256,9 +270,6 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 				Agent: task[0], Brokers: o.Brokers, Namespace: namespace, Concurrency: 256, KafkaOptions: kafka, Logger: o.Logger,
 			}, agents.Operations{task[1]: do, "undo": do})
 		})
-	}
-	if err := shared(ctx, instances, o.Partitions); err != nil {
-		return nil, err
 	}
 
 	l, err := newLoad(kafka, &topics, o.Partitions, &o.Shape)
@@ -288,6 +299,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			start(fmt.Sprintf("pipe %d", n+1), func() error { return (&pipe{s, k, &topics}).run(ctx, mine) })
 		}
 	}
+	if o.Idle > 0 {
+		if report.Idle, err = l.idle(ctx, &o, written); err != nil {
+			return nil, err
+		}
+	}
 	if o.Waiting > 0 {
 		if err := register(ctx, instances[0], absent); err != nil {
 			return nil, err
@@ -308,11 +324,13 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			return nil, err
 		}
 		report.Rungs, report.LeftOut, err = climb(o.Rates, func(rate float64) (*Rung, error) { return climber.rung(ctx, rate) })
+		report.Connections = written.connections.Load()
 		return report, err
 	}
 	if err := l.measure(ctx, &o, report, written); err != nil {
 		return nil, err
 	}
+	report.Connections = written.connections.Load()
 	if o.Rebuild {
 		stop()
 		served.Wait()
@@ -345,6 +363,10 @@ func register(ctx context.Context, i *orchestrator.Instance, file string) error 
 	return i.Register(ctx, flow)
 }
 
+// sharing is how long instances may take, with hundreds of partitions and a Kafka that has just
+// started.
+const sharing = 5 * time.Minute
+
 // shared returns when the instances have shared the partitions evenly, and are ready.
 func shared(ctx context.Context, instances []*orchestrator.Instance, partitions int32) error {
 	for began := time.Now(); ; {
@@ -359,8 +381,8 @@ func shared(ctx context.Context, instances []*orchestrator.Instance, partitions 
 		if missing == nil && sum == int(partitions) && slices.Max(owned)-slices.Min(owned) <= 1 {
 			return nil
 		}
-		if time.Since(began) > time.Minute {
-			return errors.Join(fmt.Errorf("the instances have not shared %d partitions within a minute, but have %v", partitions, owned), missing)
+		if time.Since(began) > sharing {
+			return errors.Join(fmt.Errorf("the instances have not shared %d partitions within %s, but have %v", partitions, sharing, owned), missing)
 		}
 		if err := wait(ctx, 20*time.Millisecond); err != nil {
 			return err

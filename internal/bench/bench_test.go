@@ -85,6 +85,39 @@ func TestRunBesideOrdersThatWait(t *testing.T) {
 	}
 }
 
+// An instance that has its partitions asks for something while it has nothing to do, on connections
+// that are gone with it.
+func TestRunIdle(t *testing.T) {
+	r, err := Run(t.Context(), Options{Partitions: 4, InFlight: 4, Orders: 20, Single: 5, Idle: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each lane has four producers and two readers.
+	if r.Owned <= 0 || r.Connections < 4*6 || r.Idle == nil || r.Idle.Requests <= 0 || r.Idle.CPU <= 0 || r.Idle.Seconds < 0.3 {
+		t.Errorf("%+v, %+v", r, r.Idle)
+	}
+}
+
+// Connections are counted as long as they are there.
+func TestConnections(t *testing.T) {
+	written := &writes{}
+	b := kafka.Embedded(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers...), kgo.WithHooks(written))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Ping(t.Context()); err != nil || written.connections.Load() == 0 || written.all.Load() == 0 {
+		t.Errorf("%d connections, %d requests, %v", written.connections.Load(), written.all.Load(), err)
+	}
+	client.Close()
+	oracle.Until(t, "no connection is left", func() error {
+		if n := written.connections.Load(); n != 0 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+}
+
 // Without brokers it brings its own. What a container uses is told beside it.
 func TestRunEmbedded(t *testing.T) {
 	docker(t)

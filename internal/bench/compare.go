@@ -182,6 +182,19 @@ func figures(reports []Report) map[string]*setting {
 			s.add("us/order", r.CPUPerOrder)
 			s.add("MiB", r.Memory)
 			s.addKafkas(r.Kafka)
+			if r.Owned > 0 {
+				s.add("all owned s", r.Owned)
+				s.add("connections", float64(r.Connections))
+			}
+			if i := r.Idle; i != nil {
+				s.add("idle: cores", i.CPU)
+				s.add("idle: requests/s", i.Requests)
+				s.add("idle: MiB", i.Memory)
+				if i.Kafka != nil {
+					s.add("idle: Kafka's cores", i.Kafka.CPU)
+					s.add("idle: Kafka's MiB", i.Kafka.Memory)
+				}
+			}
 			if r.Rebuilt != nil {
 				s.add("rebuilt records/s", r.Rebuilt.RecordsPerSecond)
 			}

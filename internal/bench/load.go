@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -348,8 +349,16 @@ func residentMiB() float64 {
 	return float64(pages) * float64(os.Getpagesize()) / (1 << 20)
 }
 
-// writes counts what the clients of this process wrote to Kafka.
-type writes struct{ records, bytes, wire, requests, transactions atomic.Int64 }
+// writes counts what the clients of this process wrote to Kafka, and what connections they have.
+type writes struct{ records, bytes, wire, requests, transactions, all, connections atomic.Int64 }
+
+func (w *writes) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err == nil {
+		w.connections.Add(1)
+	}
+}
+
+func (w *writes) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { w.connections.Add(-1) }
 
 func (w *writes) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, m kgo.ProduceBatchMetrics) {
 	w.records.Add(int64(m.NumRecords))
@@ -358,8 +367,11 @@ func (w *writes) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, 
 }
 
 func (w *writes) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	if err != nil {
+		return
+	}
+	w.all.Add(1)
 	switch {
-	case err != nil:
 	case kmsg.Key(key) == kmsg.Produce:
 		w.requests.Add(1)
 	case kmsg.Key(key) == kmsg.EndTxn:

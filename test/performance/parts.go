@@ -34,15 +34,18 @@ func (p *part) each() (all []part) {
 
 var (
 	loaded = []string{"orders/s", "p50 ms", "p99 ms", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB"}
+	rested = []string{"all owned s", "connections", "idle: cores", "idle: requests/s", "idle: MiB", "idle: Kafka's cores", "idle: Kafka's MiB"}
 	alone  = []string{"one at a time: p50 ms", "one at a time: p99 ms"}
 	paced  = []string{"reached orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "produce requests/order", "transactions/order"}
 )
 
 const (
-	brief  = "--duration 8s --single 200"
-	short  = "--warm-up 3s " + brief
-	rates  = "--warm-up 3s --duration 10s --rates 10,50,100,250,500,1000,2000,4000"
-	shared = "--warm-up 3s --duration 10s --partitions 8 --rates 500"
+	brief = "--duration 8s --single 200"
+	short = "--warm-up 3s " + brief
+	rates = "--warm-up 3s --duration 10s --rates 10,50,100,250,500,1000,2000,4000"
+	// resting is as little load as can be behind it.
+	resting = "--idle 20s --warm-up 10s --duration 1s --single 1 --in-flight 1"
+	shared  = "--warm-up 3s --duration 10s --partitions 8 --rates 500"
 )
 
 // pipes are as many writers as there are lanes, and one for one partition.
@@ -90,6 +93,14 @@ var parts = []part{
 	{
 		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64"}, columns: loaded,
 		learn: "The same on Kafka, once it knows the new topics: 64 of them carry far less in their first seconds.",
+	},
+	{
+		name: "resting", title: "Partitions at rest: embedded", args: resting, variants: []string{"--partitions 4", "--partitions 64", "--partitions 256"}, columns: rested,
+		learn: "How long an instance takes until it owns all of its partitions and is ready, how many connections the process then has, and what it costs while there is nothing to do: the instance, three agents, a caller and the broker.",
+	},
+	{
+		name: "resting-kafka", title: "Partitions at rest: Apache Kafka", kafka: true, args: resting, variants: []string{"--partitions 4", "--partitions 64"}, columns: rested,
+		learn: "The same on Kafka, whose topics are new: it makes them while the instance comes to own them.",
 	},
 	{
 		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3"}, columns: loaded,
