@@ -12,7 +12,7 @@ import (
 )
 
 // waitFor has so many orders wait for the agent of their only step, whose topic is away.
-func (l *Lane) waitFor(t *testing.T, orders int) {
+func (l *Lane) waitFor(t testing.TB, orders int) {
 	t.Helper()
 	for n := 0; orders > 0; n++ {
 		id := fmt.Sprint("away-", n)
@@ -29,7 +29,7 @@ func (l *Lane) waitFor(t *testing.T, orders int) {
 }
 
 // commits has what was decided be committed.
-func (l *Lane) commits(t *testing.T) (started int) {
+func (l *Lane) commits(t testing.TB) (started int) {
 	t.Helper()
 	if l.begin() {
 		for _, r := range l.inflight.records {

@@ -66,6 +66,55 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
+// BenchmarkDue is the supervisor's look while 100,000 orders wait: for the reply of an agent within
+// a day, or for one that is away. An op is a look, of which a lane has one a tick.
+func BenchmarkDue(b *testing.B) {
+	const waiting = 100_000
+	for _, agent := range []string{"", "gone"} {
+		l, w := newLane(b)
+		w.flows.Add(parseFlow(b, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 24h}]"))
+		w.away[l.topics.Requests("phone")] = agent
+		l.waitFor(b, waiting)
+		found := func(b *testing.B, before func()) {
+			b.ReportAllocs()
+			for b.Loop() {
+				before()
+				if must(b, l.supervise()); len(l.due.found) > 0 {
+					b.Fatalf("%d are due", len(l.due.found))
+				}
+			}
+		}
+		if agent != "" {
+			for l.look = true; l.look; { // each is found once, and kept in mind
+				l.looks(b)
+				l.commits(b)
+			}
+			b.Run("of an agent that is away", func(b *testing.B) { found(b, func() {}) })
+			continue
+		}
+		b.Run("of a reply", func(b *testing.B) { found(b, func() {}) })
+		b.Run("from the first on", func(b *testing.B) { found(b, l.state.Rescan) })
+		b.Run("all are due", func(b *testing.B) {
+			b.ReportAllocs()
+			later := l.time.Wall().Add(48 * time.Hour)
+			for b.Loop() {
+				l.state.Rescan()
+				n := 0
+				for {
+					due, err := l.state.Due(later, DueAtOnce)
+					must(b, err)
+					if n += len(due); len(due) < DueAtOnce {
+						break
+					}
+				}
+				if n != waiting {
+					b.Fatalf("%d are due", n)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkAFullLine says what a line takes in memory that is full: the places of one operation
 // of an agent, and of one priority, whose workflow bounds the wait.
 func BenchmarkAFullLine(b *testing.B) {

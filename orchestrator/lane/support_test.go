@@ -132,7 +132,7 @@ func newLane(t testing.TB) (*Lane, *still) {
 }
 
 // looks has the lane look at the deadlines, and see that all replies were read.
-func (l *Lane) looks(t *testing.T) {
+func (l *Lane) looks(t testing.TB) {
 	t.Helper()
 	must(t, l.supervise())
 	l.due.end = 0

@@ -59,7 +59,9 @@ type measured struct {
 	Versions string         `json:"versions"`
 	Kafka    string         `json:"kafka,omitzero"` // its image
 	Runs     []bench.Report `json:"runs"`
-	Profile  string         `json:"profile,omitempty"`
+	// Profile is where the time went in another run, ProfileOf the arguments of that.
+	Profile   string `json:"profile,omitempty"`
+	ProfileOf string `json:"profile_of,omitempty"`
 }
 
 type measuring struct {
@@ -105,7 +107,8 @@ func (m *measuring) all(ctx context.Context, parts []part) (err error) {
 				}
 				f.Runs = append(f.Runs, *r)
 			}
-			if p.profile && n == m.runs-1 {
+			if p.profile != "" && n == m.runs-1 {
+				f.ProfileOf = p.profile
 				if f.Profile, err = m.profile(ctx, p); err != nil {
 					return fmt.Errorf("part %s: %w", p.name, err)
 				}
@@ -150,6 +153,7 @@ func (m *measuring) bench(ctx context.Context, p part, more string) (*bench.Repo
 func (m *measuring) profile(ctx context.Context, p part) (string, error) {
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("waybill-%d.prof", os.Getpid()))
 	defer os.Remove(file)
+	p.args = p.profile
 	if _, err := m.bench(ctx, p, "--cpu-profile "+file); err != nil {
 		return "", err
 	}

@@ -14,12 +14,12 @@ func TestPage(t *testing.T) {
 		return bench.Report{Broker: "embedded", Partitions: 4, Instances: 1, Shape: bench.Shape{Steps: 3}, InFlight: 1024, OrdersPerSecond: rate, P50: 7.25}
 	}
 	page := render(map[string]*measured{"full": {
-		"2026-01-02", "abc", "2 cores", "go1", "", []bench.Report{run(900), run(1000), run(2500)}, "10% main.main",
+		"2026-01-02", "abc", "2 cores", "go1", "", []bench.Report{run(900), run(1000), run(2500)}, "10% main.main", "--in-flight 1024",
 	}, "ladder-kafka": {
 		"2026-01-03", "def", "4 cores", "go1", "kafka:9", []bench.Report{{
 			Broker: "Kafka", Partitions: 8, Instances: 1, Shape: bench.Shape{Steps: 3},
 			Rungs: []bench.Rung{{Rate: 100, Carried: true, Kafka: &bench.Usage{Memory: 512}}, {Rate: 200}},
-		}}, "",
+		}}, "", "",
 	}})
 	for _, want := range []string{
 		"- A: 2 cores\n- B: 4 cores\n", "## As much as goes: embedded\n",
@@ -27,7 +27,7 @@ func TestPage(t *testing.T) {
 		"2026-01-03, machine B, commit def. go1, kafka:9: 1 runs.", "| 512 (512 to 512) |",
 		"100 orders/s |", "200 orders/s (not carried in each run) |",
 		"| embedded, 4 partitions, 1 instances, 3 steps, 1024 under way | 1000 (900 to 2500) | 7.25 (7.25 to 7.25) |",
-		"2026-01-02, machine A, commit abc. go1: 3 runs. `make performance PERFORMANCE='^full$'`", "```\n10% main.main\n```",
+		"2026-01-02, machine A, commit abc. go1: 3 runs. `make performance PERFORMANCE='^full$'`", "(`--cpu-profile --in-flight 1024`):\n\n```\n10% main.main\n```",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("there is no %q in\n%s", want, page)
@@ -113,6 +113,19 @@ func TestThePageIsOfItsRuns(t *testing.T) {
 				}
 				if n != 1 {
 					t.Errorf("%s: %+v is that of %d settings", g.what, f, n)
+				}
+			}
+		}
+	}
+}
+
+// No part gives a flag twice: one of a list would add to it.
+func TestParts(t *testing.T) {
+	for _, p := range parts {
+		for _, one := range append(p.each(), part{args: p.profile}) {
+			for name := range strings.FieldsSeq(one.args) {
+				if strings.HasPrefix(name, "--") && strings.Count(" "+one.args+" ", " "+name+" ") > 1 {
+					t.Errorf("%s has %s twice: %s", p.name, name, one.args)
 				}
 			}
 		}

@@ -15,7 +15,8 @@ type part struct {
 	args        string
 	variants    []string
 	columns     []string
-	profile     bool
+	// profile are the arguments of the run of which it is kept where the time goes, if it is.
+	profile string
 	// learn is what its user learns from it.
 	learn string
 }
@@ -45,7 +46,9 @@ const (
 	rates = "--warm-up 3s --duration 10s --rates 10,50,100,250,500,1000,2000,4000"
 	// resting is as little load as can be behind it.
 	resting = "--idle 20s --warm-up 10s --duration 1s --single 1 --in-flight 1"
-	shared  = "--warm-up 3s --duration 10s --partitions 8 --rates 500"
+	shared  = paceOf500 + " --partitions 8"
+	// paceOf500 is the rate at which an order's processor time is aimed at.
+	paceOf500 = "--warm-up 3s --duration 10s --rates 500"
 )
 
 // pipes are as many writers as there are lanes, and one for one partition.
@@ -53,7 +56,7 @@ var pipes = []string{"--pipe 4", "--pipe 1 --partitions 1"}
 
 var parts = []part{
 	{
-		name: "full", title: "As much as goes: embedded", columns: append(loaded, alone...), profile: true,
+		name: "full", title: "As much as goes: embedded", columns: append(loaded, alone...), profile: "--in-flight 1024",
 		learn: "1,024 orders are under way all the time, so the latency is that of a full house: orders under way, divided by orders a second. One at a time says what an order takes that nobody else is before.",
 	},
 	{
@@ -61,7 +64,7 @@ var parts = []part{
 		learn: "What is acknowledged is on the disk. One flush serves all who wait ([ADR 0022](adr/0022-one-flush-for-all-that-wait.md)), so it costs an order that is alone a flush a commit, and a full house hardly more than one. The disk decides: another machine has other figures.",
 	},
 	{
-		name: "full-kafka", title: "As much as goes: Apache Kafka", kafka: true, columns: append(loaded, alone...), profile: true,
+		name: "full-kafka", title: "As much as goes: Apache Kafka", kafka: true, columns: append(loaded, alone...), profile: "--in-flight 1024",
 		learn: "The same beside a Kafka that has the same two cores: `us/order` is the processor time of Waybill, its agents and its callers, and Kafka's stands beside it where it was measured.",
 	},
 	{
@@ -70,7 +73,7 @@ var parts = []part{
 	},
 	{name: "pipe-kafka", title: "The limit on Apache Kafka", kafka: true, variants: pipes, columns: append(loaded, alone...), learn: "The same on Kafka."},
 	{
-		name: "ladder", title: "At a rate: embedded, 4 partitions", args: rates, columns: paced, profile: true,
+		name: "ladder", title: "At a rate: embedded, 4 partitions", args: rates, columns: paced, profile: paceOf500,
 		learn: "Orders arrive at a rate, whatever becomes of those before; a latency is from when an order was due. This is what an application sees.",
 	},
 	{
@@ -79,7 +82,7 @@ var parts = []part{
 		learn:   "So many browsers have the console's first page, or the list of orders, before them, which are fetched again every ten seconds. What they cost is what differs; the browsers, but for what they draw, are in it.",
 	},
 	{
-		name: "ladder-kafka", title: "At a rate: Apache Kafka, 8 partitions", kafka: true, args: rates + " --partitions 8", columns: paced, profile: true,
+		name: "ladder-kafka", title: "At a rate: Apache Kafka, 8 partitions", kafka: true, args: rates + " --partitions 8", columns: paced, profile: paceOf500 + " --partitions 8",
 		learn: "Lanes take turns to commit where that is the quicker for it ([ADR 0023](adr/0023-lanes-take-turns-to-commit.md)).",
 	},
 	{
@@ -87,11 +90,11 @@ var parts = []part{
 		learn: "Waybill has one transaction for each lane. This is what it would gain, at most, if lanes shared them: so many writers of the same records, each with a transaction for its partitions.",
 	},
 	{
-		name: "partitions", title: "Partitions: embedded", args: short, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64", "--partitions 64 --in-flight 16384", "--partitions 256"}, columns: loaded,
+		name: "partitions", title: "Partitions: embedded", args: short, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64", "--partitions 64 --in-flight 16384", "--partitions 256"}, columns: loaded, profile: short + " --partitions 64",
 		learn: "Each partition is a lane with transactions of its own. More of them than an instance needs make batches smaller, unless there is more under way to fill them.",
 	},
 	{
-		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64"}, columns: loaded,
+		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64"}, columns: loaded, profile: "--warm-up 20s " + brief + " --partitions 64",
 		learn: "The same on Kafka, once it knows the new topics: 64 of them carry far less in their first seconds.",
 	},
 	{
@@ -151,7 +154,7 @@ func render(found map[string]*measured) string {
 		runs := table(bench.Summarize(f.Runs), p.columns, row)
 		fmt.Fprintf(&b, "\n%s. %s: %d runs. `%s`\n\n", f.when(all), f.software(), runs, command)
 		if f.Profile != "" {
-			fmt.Fprintf(&b, "Where its processor time goes, in another run (`--cpu-profile`):\n\n```\n%s\n```\n\n", f.Profile)
+			fmt.Fprintf(&b, "Where its processor time goes, in another run (`%s`):\n\n```\n%s\n```\n\n", strings.TrimSpace("--cpu-profile "+f.ProfileOf), f.Profile)
 		}
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
