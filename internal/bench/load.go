@@ -358,7 +358,9 @@ func (w *writes) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Co
 	}
 }
 
-func (w *writes) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { w.connections.Add(-1) }
+func (w *writes) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) {
+	w.connections.Add(-1)
+}
 
 func (w *writes) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, m kgo.ProduceBatchMetrics) {
 	w.records.Add(int64(m.NumRecords))
