@@ -76,6 +76,7 @@ func BenchmarkDue(b *testing.B) {
 		w.away[l.topics.Requests("phone")] = agent
 		l.waitFor(b, waiting)
 		found := func(b *testing.B, before func()) {
+			b.Helper()
 			b.ReportAllocs()
 			for b.Loop() {
 				before()

@@ -34,7 +34,7 @@ func (a *arriving) goes(rate float64, during time.Duration) (latency, settled ti
 	each := time.Duration(float64(a.lanes) / rate * float64(time.Second))
 	for lane := range a.lanes {
 		running.Go(func() {
-			due := time.Duration(jitter(each))
+			due := jitter(each)
 			for due < during {
 				time.Sleep(due - time.Since(began))
 				turn := a.turns.Ask()
@@ -88,8 +88,8 @@ func warms(cold time.Duration, then turnsKafka) turnsKafka {
 func jammed() turnsKafka {
 	var under atomic.Int64
 	return func(int) {
-		n := time.Duration(under.Add(1))
-		time.Sleep(n*time.Millisecond + n*n*100*time.Microsecond + jitter(time.Millisecond))
+		n := float64(under.Add(1))
+		time.Sleep(time.Duration((n+n*n/10)*float64(time.Millisecond)) + jitter(time.Millisecond))
 		under.Add(-1)
 	}
 }
