@@ -31,7 +31,8 @@ import (
 //
 // A release that adds types of events adds a directory. None is ever changed. In
 // ae33b53 deciding panicked, by a fault that was in that build only, until a build
-// without it took over.
+// without it took over. 099af1c has orders that wait for signals, of which one is
+// held by such a fault.
 func TestGoldenJournals(t *testing.T) {
 	releases, err := filepath.Glob("testdata/golden/*")
 	must(t, err)
