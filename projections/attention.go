@@ -22,7 +22,8 @@ func (o *Order) alertedAt() time.Time {
 	return o.Alert.At
 }
 
-// indexOpen moves an order in the index of open alerts, or of open approvals. A zero time is none.
+// indexOpen moves an order in the index of open alerts, of open approvals, or of those that wait for
+// signals. A zero time is none.
 func indexOpen(b *pebble.Batch, kind byte, partition int32, order string, before, now time.Time) error {
 	if now.Equal(before) {
 		return nil
@@ -105,6 +106,26 @@ func (s *Store) AlertReasons(ctx context.Context, partitions int32, without []in
 // longest first.
 func (s *Store) Approvals(ctx context.Context, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
 	return s.open(ctx, &opening{kind: kindApproval, since: (*Order).ApprovingSince}, partitions, without, after, limit, visible)
+}
+
+// Listeners selects steps that wait for signals. Its zero value selects all.
+type Listeners struct {
+	Signal   string // that is still waited for
+	Workflow string
+}
+
+// Selects says whether it selects a step of an order.
+func (l *Listeners) Selects(o *Order, s *Step) bool {
+	return s.State == Listening && (l.Workflow == "" || o.Workflow == l.Workflow) && (l.Signal == "" || slices.Contains(s.Listens.Names, l.Signal))
+}
+
+// Listening returns in the same way orders of which steps wait for signals, the one first that has not changed for longest. A
+// page may have fewer than limit, or none, though more follow.
+func (s *Store) Listening(ctx context.Context, which Listeners, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
+	wanted := func(o *Order) bool {
+		return slices.ContainsFunc(o.Steps, func(s Step) bool { return which.Selects(o, &s) })
+	}
+	return s.open(ctx, &opening{kind: kindListens, since: (*Order).listensAt, wanted: wanted}, partitions, without, after, limit, visible)
 }
 
 // opening is a way through the index of a kind, in which orders stand by a time.

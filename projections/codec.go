@@ -517,12 +517,18 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 		return o, nil, err
 	}
 	r := reader{b: b}
-	o := r.orderOfLayout16(id)
-	r.since17(o)
+	o := r.orderOfLayout17(id)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout17 reads what records of layouts 17 and 18 begin with.
+func (r *reader) orderOfLayout17(id string) *Order {
+	o := r.orderOfLayout16(id)
+	r.since17(o)
+	return o
 }
 
 // orderOfLayout16 reads what records of layout 16 begin with.

@@ -2,6 +2,8 @@ package projections
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
 
@@ -12,8 +14,8 @@ import (
 type Counts struct {
 	// Orders are how many have not ended, of each workflow and state.
 	Orders map[Standing]int
-	// Alerts are how many are open, and Approvals how many orders wait for people to decide.
-	Alerts, Approvals int
+	// Alerts are how many are open, Approvals how many orders wait for people to decide, and Held how many are held.
+	Alerts, Approvals, Held int
 }
 
 // Standing is a state in which orders of a workflow are.
@@ -32,7 +34,7 @@ func (c *Counts) Add(other Counts) {
 			delete(c.Orders, which)
 		}
 	}
-	c.Alerts, c.Approvals = c.Alerts+other.Alerts, c.Approvals+other.Approvals
+	c.Alerts, c.Approvals, c.Held = c.Alerts+other.Alerts, c.Approvals+other.Approvals, c.Held+other.Held
 }
 
 // counts are kept as flushes change them. What was there before is counted beside that, once,
@@ -79,10 +81,11 @@ func (p *Partition) count() {
 	}()
 }
 
-// countIn counts what the indexes of a partition list.
+// countIn counts what the indexes of a partition list. Which orders are held only their records say: of those in Error
+// they are read.
 func (s *Store) countIn(view *pebble.Snapshot, partition int32) (sum Counts, err error) {
 	sum.Orders = make(map[Standing]int)
-	each := func(from []byte, key func(k []byte)) error {
+	each := func(from []byte, key func(k, value []byte) error) error {
 		it, err := view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(from)})
 		if err != nil {
 			return damage(err)
@@ -92,7 +95,9 @@ func (s *Store) countIn(view *pebble.Snapshot, partition int32) (sum Counts, err
 				_ = it.Close() // nobody waits for what it found
 				return pebble.ErrClosed
 			}
-			key(it.Key())
+			if err := key(it.Key(), it.Value()); err != nil {
+				return errors.Join(err, it.Close())
+			}
 		}
 		return it.Close()
 	}
@@ -107,24 +112,46 @@ func (s *Store) countIn(view *pebble.Snapshot, partition int32) (sum Counts, err
 				sum.Orders[Standing{string(workflow), state}] = n
 			}
 		}
-		err := each(from, func(k []byte) {
+		err := each(from, func(k, id []byte) error {
 			is, _, _ := bytes.Cut(k[len(from):], []byte{0})
 			if !bytes.Equal(is, workflow) {
 				note()
 				workflow, n = bytes.Clone(is), 0
 			}
 			n++
+			if state != Error {
+				return nil
+			}
+			held, err := heldIn(view, partition, string(id))
+			if held {
+				sum.Held++
+			}
+			return err
 		})
 		if note(); err != nil {
 			return sum, err
 		}
 	}
 	for kind, n := range map[byte]*int{kindAlert: &sum.Alerts, kindApproval: &sum.Approvals} {
-		if err := each(prefix(partition, kind), func([]byte) { *n++ }); err != nil {
+		if err := each(prefix(partition, kind), func(_, _ []byte) error { *n++; return nil }); err != nil {
 			return sum, err
 		}
 	}
 	return sum, nil
+}
+
+// heldIn says whether an order is held that is there.
+func heldIn(view *pebble.Snapshot, partition int32, id string) (held bool, err error) {
+	value, closer, err := view.Get(orderKey(partition, id))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, fmt.Errorf("%w: order %q is listed but not there", errDamaged, id)
+	}
+	if err != nil {
+		return false, damage(err)
+	}
+	defer func() { err = errors.Join(err, closer.Close()) }()
+	o, _, err := decodeRecord(id, value)
+	return err == nil && o.Hold != nil, err
 }
 
 // moved counts an order as it is, and no more as it was written before, nil if it was not.
@@ -148,5 +175,8 @@ func (c *Counts) has(o *Order, n int) {
 	}
 	if !o.ApprovingSince().IsZero() {
 		c.Approvals += n
+	}
+	if o.State == Error && o.Hold != nil {
+		c.Held += n
 	}
 }

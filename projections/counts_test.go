@@ -18,7 +18,7 @@ func counted(t *testing.T, s *Store) Counts {
 	defer view.Close()
 	listed, err := s.countIn(view, 0)
 	must(t, err)
-	if !known || !maps.Equal(is.Orders, listed.Orders) || is.Alerts != listed.Alerts || is.Approvals != listed.Approvals {
+	if !known || !maps.Equal(is.Orders, listed.Orders) || is.Alerts != listed.Alerts || is.Approvals != listed.Approvals || is.Held != listed.Held {
 		t.Errorf("counted are %+v (known: %t), and listed %+v", is, known, listed)
 	}
 	return is
@@ -31,6 +31,8 @@ func TestWhatWaitsIsCounted(t *testing.T) {
 	j.add(accepted("o-2", "a"), events.Event{Type: events.OrderErrored, Order: "o-2", Reason: "it failed"}, events.Event{Type: events.AlertRaised, Order: "o-2", Reason: "it failed"})
 	j.add(accepted("o-3", "b"), events.Event{Type: events.StepApproving, Order: "o-3", Step: "s0", Attempt: 1, Roles: []string{"boss"}, Outcomes: []string{"yes"}})
 	j.add(accepted("o-4", "b"), events.Event{Type: events.OrderCancelled, Order: "o-4"})
+	j.add(accepted("o-5", "a"), events.Event{Type: events.OrderErrored, Order: "o-5", Reason: "it panicked", Held: true})
+	j.add(accepted("o-6", "a"), events.Event{Type: events.OrderErrored, Order: "o-6", Reason: "it panicked", Held: true}, events.Event{Type: events.OrderCancelled, Order: "o-6"})
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir)
 	if _, known := s.Counts(0); known {
@@ -42,25 +44,25 @@ func TestWhatWaitsIsCounted(t *testing.T) {
 	for _, n := range is.Orders {
 		waits += n
 	}
-	if is.Orders[Standing{"a", Processing}] != 1 || is.Orders[Standing{"a", Error}] != 1 || waits != 3 || is.Alerts != 1 || is.Approvals != 1 {
+	if is.Orders[Standing{"a", Processing}] != 1 || is.Orders[Standing{"a", Error}] != 2 || waits != 4 || is.Alerts != 1 || is.Approvals != 1 || is.Held != 1 {
 		t.Errorf("counted are %+v", is)
 	}
 	must(t, s.Close())
 
 	s = mustOpen(t, dir)
 	p := partition(t, s, 0)
-	if again := counted(t, s); !maps.Equal(again.Orders, is.Orders) || again.Alerts != 1 || again.Approvals != 1 {
+	if again := counted(t, s); !maps.Equal(again.Orders, is.Orders) || again.Alerts != 1 || again.Approvals != 1 || again.Held != 1 {
 		t.Errorf("counted are %+v once it was opened again, and were %+v", again, is)
 	}
 	j.records = nil
-	j.add(events.Event{Type: events.OrderCancelled, Order: "o-2"})
+	j.add(events.Event{Type: events.OrderCancelled, Order: "o-2"}, events.Event{Type: events.OrderReleased, Order: "o-5"})
 	must(t, fold(p, j.records))
 	must(t, p.Flush())
-	if after := counted(t, s); after.Orders[Standing{"a", Error}] != 0 || after.Alerts != 0 {
-		t.Errorf("counted are %+v once the order has ended", after)
+	if after := counted(t, s); after.Orders[Standing{"a", Error}] != 0 || after.Alerts != 0 || after.Held != 0 {
+		t.Errorf("counted are %+v once one order has ended, and the other is released", after)
 	}
 	must(t, p.Reset())
-	if none := counted(t, s); len(none.Orders) > 0 || none.Alerts+none.Approvals > 0 {
+	if none := counted(t, s); len(none.Orders) > 0 || none.Alerts+none.Approvals+none.Held > 0 {
 		t.Errorf("counted are %+v of nothing", none)
 	}
 	must(t, s.Close())

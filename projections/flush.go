@@ -109,6 +109,9 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingSince(), o.ApprovingSince()); err != nil {
 		return err
 	}
+	if err := indexOpen(b, kindListens, p.id, o.ID, old.listensAt(), o.listensAt()); err != nil {
+		return err
+	}
 	if err := indexLabels(b, p.id, o, old); err != nil {
 		return err
 	}
@@ -196,6 +199,7 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, of
 		b.Delete(listingKey(p.id, old), nil),
 		indexOpen(b, kindAlert, p.id, o.ID, old.alertedAt(), time.Time{}),
 		indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingSince(), time.Time{}),
+		indexOpen(b, kindListens, p.id, o.ID, old.listensAt(), time.Time{}),
 		indexLabels(b, p.id, o, old),
 		p.index(b, o.ID, "", old.Looked(), time.Time{}, old.mark(), nil),
 	)

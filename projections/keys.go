@@ -16,6 +16,7 @@ const (
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing, or that it is asleep; without a step the order's own
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
 	kindApproval = 'p' // milliseconds, order -> nothing: those that wait for people to decide
+	kindListens  = 'w' // milliseconds, order -> nothing: those that wait for signals
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
 	kindEmission = 'e' // topic NUL offset in the journal -> number of the order's event, order NUL step: the events of users' that wait for a topic
 	kindItems    = 'i' // length of the order's id, order, then 'p' step NUL page -> states of items, 'r' step NUL item -> how it ended, or 's' NUL number -> journal offsets that are not in the record
@@ -86,8 +87,8 @@ func openKey(kind byte, partition int32, at time.Time, id string) []byte {
 	return append(binary.BigEndian.AppendUint64(k, openOrder(kind, uint64(at.UnixMilli()))), id...)
 }
 
-// openOrder is by what those are listed that wait for somebody: alerts newest first, approvals oldest
-// first.
+// openOrder is by what those are listed that wait for somebody: alerts newest first, approvals and what
+// waits for signals oldest first.
 func openOrder(kind byte, millis uint64) uint64 {
 	if kind == kindAlert {
 		return ^millis

@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 17
+const layout = 18
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -100,6 +100,19 @@ var migrations = map[int]migration{
 	15: appended((*reader).orderOfLayout15, (*writer).since16),
 	// The order's record has the tracestate and the baggage of its submission, and which children left something.
 	16: appended((*reader).orderOfLayout16, (*writer).since17),
+	// Orders that wait for signals have an index.
+	17: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		if bytes.HasPrefix(value, []byte(forgottenMark)) {
+			return nil
+		}
+		id := string(key[5:])
+		r := reader{b: value}
+		o := r.orderOfLayout17(id)
+		if r.err != nil {
+			return r.err
+		}
+		return indexOpen(b, kindListens, int32(binary.BigEndian.Uint32(key)), id, time.Time{}, o.listensAt())
+	}},
 }
 
 // A migration rewrites all keys of one kind.

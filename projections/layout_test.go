@@ -71,8 +71,8 @@ func TestGoldenStores(t *testing.T) {
 	}
 }
 
-// A record of the layout before becomes what this release writes, whatever it has, and its payloads stay behind it.
-func TestRecordsOfTheLayoutBefore(t *testing.T) {
+// A record of layout 16 becomes what this release writes, whatever it has, and its payloads stay behind it.
+func TestRecordsOfLayout16(t *testing.T) {
 	s, _ := temporary(t)
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawOrder(t)
@@ -84,7 +84,7 @@ func TestRecordsOfTheLayoutBefore(t *testing.T) {
 		before := slices.Concat(now[:len(now)-2-len(o.Steps)], payloads) // two empty texts are new, and of each step what left nothing
 		b := s.db.NewIndexedBatch()
 		defer b.Close()
-		if err := migrations[layout-1].rewrite(b, key, before); err != nil {
+		if err := migrations[16].rewrite(b, key, before); err != nil {
 			t.Fatal(err)
 		}
 		value, closer, err := b.Get(key)
@@ -94,6 +94,41 @@ func TestRecordsOfTheLayoutBefore(t *testing.T) {
 		defer closer.Close()
 		if !bytes.Equal(value, append(now, payloads...)) {
 			t.Fatalf("%x became %x, and must be %x", before, value, now)
+		}
+	})
+}
+
+// An order of layout 17 gets the place in the index of those that wait for signals that this release would have given it,
+// and none if it does not wait.
+func TestWaitsForSignalsOfLayout17(t *testing.T) {
+	s, _ := temporary(t)
+	rapid.Check(t, func(t *rapid.T) {
+		o := drawOrder(t)
+		b := s.db.NewIndexedBatch()
+		defer b.Close()
+		record := appendRecord(nil, o)
+		if rapid.Bool().Draw(t, "is forgotten") {
+			record, o.State = appendForgotten(nil, o), Processed
+		}
+		if err := migrations[17].rewrite(b, orderKey(7, "o-1"), record); err != nil {
+			t.Fatal(err)
+		}
+		it, err := b.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have, want [][]byte
+		for ok := it.First(); ok; ok = it.Next() {
+			have = append(have, bytes.Clone(it.Key()))
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !o.State.Final() && !o.UpdatedAt.IsZero() && slices.ContainsFunc(o.Steps, func(s Step) bool { return s.State == Listening }) {
+			want = [][]byte{openKey(kindListens, 7, o.UpdatedAt, "o-1")}
+		}
+		if !slices.EqualFunc(have, want, bytes.Equal) {
+			t.Fatalf("the index has %x, and not %x", have, want)
 		}
 	})
 }

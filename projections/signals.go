@@ -69,6 +69,24 @@ func (s *Step) Awaits(signal string, since uint64) bool {
 	return s.State == Listening && s.Listens.Key != "" && s.Listens.Since == since && slices.Contains(s.Listens.Names, signal)
 }
 
+// listensAt is where an order stands in the index of those that wait for signals: by when it changed last, which
+// is when the wait began unless something else has happened since; zero if no step waits. Records do not say
+// since when a step does, and a store that was migrated must be like one that was folded.
+func (o *Order) listensAt() time.Time {
+	if o.State.Final() || !slices.ContainsFunc(o.Steps, func(s Step) bool { return s.State == Listening }) {
+		return time.Time{}
+	}
+	return o.UpdatedAt
+}
+
+// ListeningSince is since when a step waits for signals; zero if it does not, or the order has changed since it began to.
+func (o *Order) ListeningSince(s *Step) time.Time {
+	if s.State != Listening || s.Listens.Since != o.Seq {
+		return time.Time{}
+	}
+	return o.UpdatedAt
+}
+
 func listen(_ *Order, s *Step, e *events.Event) {
 	s.State, s.Attempt, s.Due, s.Output = Listening, e.Attempt, e.Due, nil
 	s.Listens = &Listen{How: e.Listen, Names: e.Signals, Left: e.Count, Since: e.Seq, Key: e.Key}

@@ -141,7 +141,7 @@ func (r *replay) dump(p int32) iter.Seq2[entry, error] {
 // A key is the partition in four bytes, a letter for its kind, and what it is of.
 const keyKind = 4
 
-var keyKinds = map[byte]string{'h': "head", 'o': "order", 'v': "payload", 'd': "deadline", 'l': "listing", 'a': "alert", 'c': "status message that waits", 's': "silent agent"}
+var keyKinds = map[byte]string{'h': "head", 'o': "order", 'v': "payload", 'd': "deadline", 'l': "listing", 'a': "alert", 'w': "wait for a signal", 'c': "status message that waits", 's': "silent agent"}
 
 func ordersIn(key []byte) int64 {
 	if len(key) > keyKind && key[keyKind] == 'o' {

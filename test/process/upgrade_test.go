@@ -25,7 +25,7 @@ import (
 // previous is the commit of the release before this one, and previousLevel what it knows
 // of the language of workflows.
 const (
-	previous      = "4630b51fdcfc2b8f45dff9f6cb199a994aa0c5fa"
+	previous      = "099af1cfec172c414b93c7c5bd07fd7f90c54e1c"
 	previousLevel = 7
 )
 
