@@ -109,6 +109,13 @@ func (i *Instance) Approvals(ctx context.Context, after *projections.OpenPlace, 
 	})
 }
 
+// Listening returns in the same way a page of the orders of which steps wait for signals.
+func (i *Instance) Listening(ctx context.Context, which projections.Listeners, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.OpenPage, error) {
+		return i.store.Listening(ctx, which, i.partitions, without, after, limit, visible)
+	})
+}
+
 // Showing returns an order with what its steps show that wait for people who decide, and without all
 // else of its payloads that is large. It fails as [Instance.Order] does.
 func (i *Instance) Showing(id string) (*projections.Order, error) {

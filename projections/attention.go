@@ -123,7 +123,12 @@ func (l *Listeners) Selects(o *Order, s *Step) bool {
 // page may have fewer than limit, or none, though more follow.
 func (s *Store) Listening(ctx context.Context, which Listeners, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
 	wanted := func(o *Order) bool {
-		return slices.ContainsFunc(o.Steps, func(s Step) bool { return which.Selects(o, &s) })
+		for i := range o.Steps {
+			if which.Selects(o, &o.Steps[i]) {
+				return true
+			}
+		}
+		return false
 	}
 	return s.open(ctx, &opening{kind: kindListens, since: (*Order).listensAt, wanted: wanted}, partitions, without, after, limit, visible)
 }

@@ -73,10 +73,15 @@ func (s *Step) Awaits(signal string, since uint64) bool {
 // is when the wait began unless something else has happened since; zero if no step waits. Records do not say
 // since when a step does, and a store that was migrated must be like one that was folded.
 func (o *Order) listensAt() time.Time {
-	if o.State.Final() || !slices.ContainsFunc(o.Steps, func(s Step) bool { return s.State == Listening }) {
+	if o.State.Final() {
 		return time.Time{}
 	}
-	return o.UpdatedAt
+	for i := range o.Steps {
+		if o.Steps[i].State == Listening {
+			return o.UpdatedAt
+		}
+	}
+	return time.Time{}
 }
 
 // ListeningSince is since when a step waits for signals; zero if it does not, or the order has changed since it began to.

@@ -338,6 +338,7 @@ func TestNothingIsChosenByAnEmptyFlag(t *testing.T) {
 	commands := map[string][]string{
 		"order list":                    {"workflow", "where", "step", "since", "until"},
 		"alerts":                        {"since", "until"},
+		"signals":                       {"signal", "workflow"},
 		"dead-letters list":             {"reason", "topic", "order", "since", "until"},
 		"order history o-1":             {"since", "until"},
 		"replay":                        {"order"},

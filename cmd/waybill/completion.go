@@ -65,6 +65,8 @@ func addCompletion(cmd *cobra.Command, path string) {
 				complete = completeContexts
 			case f.Name == "workflow" && cmd.Flags().Lookup("server") != nil:
 				complete = completeBy(offerWorkflows)
+			case f.Name == "signal" && path == "signals":
+				complete = completeBy(offerSignals)
 			default:
 				return
 			}
@@ -210,6 +212,21 @@ func offerWorkflows(ctx context.Context, _ *cobra.Command, client *api.Client) (
 	names := make(map[string]bool)
 	for _, v := range known {
 		names[v.Workflow] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		all = described(all, name, "")
+	}
+	return all, err
+}
+
+// offerSignals offers those for which steps wait that are listed first.
+func offerSignals(ctx context.Context, _ *cobra.Command, client *api.Client) (all []cobra.Completion, _ error) {
+	page, err := client.SignalWaits(ctx, "", "", completeFrom, "")
+	names := make(map[string]bool)
+	for i := range page.Waits {
+		for _, name := range page.Waits[i].Signals {
+			names[name] = true
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		all = described(all, name, "")

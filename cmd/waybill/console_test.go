@@ -125,10 +125,21 @@ func TestConsole(t *testing.T) {
 	waybill(t, "", "signal", "ref-9", "late", "--id", "<s>", "--server", server).want(t, 0, "kept", "")
 	b.page(200, "/find?q=ref-9", "Signals late", "&lt;s&gt;", "nobody heard it yet", `href="/orders/@ref-9%2Fsignal.late"`, "Nobody waits.")
 	b.page(422, "/keys?key=", "Unprocessable")
+
+	// What waits for signals, and those that are sent from there.
+	b.page(200, "/signals", "aria-current=\"page\">Signals<", `href="/orders/k%2F1"`, "paid, under key ref-7", `action="/signals"`, `name="under" value="ref-7"`, `href="/orders/a%2F1"`, `action="/orders/a%2F1/signal"`, "!None")
+	b.page(200, "/signals?signal=paid&workflow=hears", "k/1", "!a/1", `name="signal" value="paid"`, `name="workflow" value="hears"`, `name="ofSignal" value="paid"`)
+	b.page(200, "/signals?signal=nothing", "None.")
+	b.page(422, "/signals?after=bad", "after is not a place that a page gave")
+	b.send(422, "/signals", "key=s-k&signal=paid&under=ref-7&data=no+json", "is no JSON")
+	b.send(422, "/signals", "key=s-k&signal=paid&under=", "Unprocessable")
+	b.send(200, "/signals", "key=s-k&signal=paid&under=ref-7&data=1&ofWorkflow=hears", "a step heard it", `name="workflow" value="hears"`)
+	becomes(t, server, "k/1", projections.Processed)
+	b.page(200, "/signals?workflow=hears", "None.", "!k/1")
 	b.page(404, "/orders/o-9", "there is no order")
 	b.page(404, "/nothing", "There is no page")
 	b.page(422, "/orders?state=No&workflow=asks&where=nonsense", `role="alert"`, `name="workflow" value="asks"`, `name="where" value="nonsense"`, "<button class=\"act\">Filter", "!None.", "!Do the same")
-	for _, path := range []string{"/alerts", "/approvals", "/approvals?mine=true", "/dead-letters", "/workflows", "/schedules", "/limits", "/agents", "/partitions"} {
+	for _, path := range []string{"/alerts", "/approvals", "/approvals?mine=true", "/signals", "/dead-letters", "/workflows", "/schedules", "/limits", "/agents", "/partitions"} {
 		b.page(200, path, "<h1>")
 	}
 

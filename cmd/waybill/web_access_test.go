@@ -575,7 +575,7 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 		commands []string
 		may      string // besides who has the role by name
 	}{
-		"viewer":         {[]string{"alerts", "approvals", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow versions order-fulfilment", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator approver deployer admin"},
+		"viewer":         {[]string{"alerts", "approvals", "signals", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow versions order-fulfilment", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator approver deployer admin"},
 		"submitter":      {[]string{"submit order-fulfilment"}, "admin"},
 		"operator":       {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1", "order change o-1 --priority low", "order terminate o-1 --note enough"}, "admin"},
 		"approver":       {[]string{"order decide o-1 credit approved"}, "admin"},

@@ -512,7 +512,7 @@ func (s *stage) testPaging() {
 	}
 	for path, status := range map[string]int{
 		"orders?after=" + page.Next: 200, "orders?after=" + page.Next + "&where=a%3Db": 422, "orders?after=bad": 422, "orders?after=!!": 422, "orders?after=bad&sort=accepted&workflow=w": 422,
-		"schedules?after=bad": 422, "schedules?after=" + page.Next: 422, "limits?after=bad": 422, "alerts?after=bad": 422, "alerts?after=MTIz": 422, "approvals?after=MTIz": 422, "alerts?after=MTIzL28": 200, "dead-letters?after=bad": 422,
+		"schedules?after=bad": 422, "schedules?after=" + page.Next: 422, "limits?after=bad": 422, "alerts?after=bad": 422, "alerts?after=MTIz": 422, "approvals?after=MTIz": 422, "signals/waiting?after=bad": 422, "signals/waiting?after=MTIz": 422, "alerts?after=MTIzL28": 200, "dead-letters?after=bad": 422,
 	} {
 		if got, _, answer := s.ask(request{path: "/api/v1/" + path}); got != status || got == 422 && !strings.Contains(answer, "pass the page's next as it is") {
 			s.Errorf("%s: %d %s", path, got, answer)
@@ -840,7 +840,7 @@ func (s *stage) testOpenAPI() {
 	want := []string{
 		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/activity", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/alerts/reasons", "get /api/v1/approvals", "get /api/v1/bulk", "get /api/v1/bulk/{id}", "get /api/v1/bulk/{id}/orders", "get /api/v1/caller", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/keys", "get /api/v1/limits", "get /api/v1/limits/{name}",
 		"get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/events", "get /api/v1/orders/{id}/history", "get /api/v1/orders/{id}/history/{seq}", "get /api/v1/orders/{id}/migration", "get /api/v1/orders/{id}/steps/{step}/items", "get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
-		"get /api/v1/schedules", "get /api/v1/schedules/{name}", "get /api/v1/schedules/{name}/preview", "get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}",
+		"get /api/v1/schedules", "get /api/v1/schedules/{name}", "get /api/v1/schedules/{name}/preview", "get /api/v1/signals/waiting", "get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}",
 		"get /api/v1/workflows/{name}/versions", "post /api/v1/bulk", "post /api/v1/bulk/{id}/start", "post /api/v1/bulk/{id}/stop", "post /api/v1/dead-letters/{partition}/{offset}/discard", "post /api/v1/dead-letters/{partition}/{offset}/replay", "post /api/v1/orders", "post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide",
 		"post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/migrate", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/schedules/{name}/backfill", "post /api/v1/schedules/{name}/pause",

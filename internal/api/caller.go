@@ -31,6 +31,11 @@ func (c *Caller) May(role identity.Role, workflow string) bool {
 	})
 }
 
+// Everywhere says whether the caller has a role for all workflows.
+func (c *Caller) Everywhere(role identity.Role) bool {
+	return slices.ContainsFunc(c.Grants, func(g Grant) bool { return (*identity.Grant)(&g).Has(role) && len(g.Workflows) == 0 })
+}
+
 // openTo marks an operation, in its metadata, that is for whoever is known.
 const openTo = "everybody"
 

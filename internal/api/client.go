@@ -486,6 +486,13 @@ func (c *Client) SignalKey(ctx context.Context, signal *KeySignal) (*Heard, erro
 	return h, c.call(ctx, http.MethodPost, "/api/v1/signals", nil, body, h)
 }
 
+// SignalWaits returns a page of the steps that wait for signals; for a signal, and of a workflow, unless these are empty.
+func (c *Client) SignalWaits(ctx context.Context, signal, workflow string, limit int, after string) (*SignalWaitPage, error) {
+	var page SignalWaitPage
+	query := map[string]string{"signal": signal, "workflow": workflow, "limit": strconv.Itoa(limit), "after": after}
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/signals/waiting", values(query), nil, &page)
+}
+
 // Alerts returns a page of the open alerts.
 func (c *Client) Alerts(ctx context.Context, limit int, after string) (*AlertPage, error) {
 	return c.AlertsAbout(ctx, "", limit, after)

@@ -62,6 +62,12 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 				maskVerdicts(a.Decisions)
 			}
 		}
+	case SignalWaitPage:
+		for n := range v.Waits {
+			if w := &v.Waits[n]; w.Key != nil && hidden(w.Workflow) {
+				w.Key, w.Masked = nil, true
+			}
+		}
 	case ItemPage:
 		if hidden(v.workflow) {
 			v.mask()

@@ -76,6 +76,7 @@ func (s *Server) signals(api huma.API) {
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.signalKey)
+	s.signalWaits(api)
 }
 
 func (s *Server) signalKey(ctx context.Context, in *struct{ Body KeySignal }) (*struct{ Body Heard }, error) {

@@ -373,9 +373,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		if s.State.Idle() && s.Due.IsZero() && s.Wakes.IsZero() && (s.Left > 0 || s.State == projections.Sleeping) {
 			order.Steps[i].Left = new(s.Left.String())
 		}
-		if l := s.Listens; s.State == projections.Listening {
-			order.Steps[i].Listens = &Listens{l.How, l.Names, max(l.Left, 1), text(l.Key)}
-		}
+		order.Steps[i].Listens = listensOf(s)
 		order.Steps[i].Approves, order.Steps[i].Child, order.Steps[i].Items = approvesOf(s.Approves), childOf(s.Child), itemsOf(s)
 		for j, key := range s.Earlier {
 			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Known(), key.Resubmissions)

@@ -99,6 +99,8 @@ func New(server http.Handler, cfg Config) *Console {
 	c.post("/bulk/{id}/{act}", c.actOnBulk)
 	c.get("/alerts", c.alerts)
 	c.get("/approvals", c.approvals)
+	c.get("/signals", c.signals)
+	c.post("/signals", c.signalKey)
 	c.get("/dead-letters", c.deadLetters)
 	c.get("/dead-letters/{partition}/{offset}", c.deadLetter)
 	c.post("/dead-letters/{partition}/{offset}", c.replay)

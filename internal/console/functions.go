@@ -49,6 +49,8 @@ func (c *Console) functions() template.FuncMap {
 		"said":   words.Said,
 		"asks":   words.Outcomes,
 		"items":  words.Items,
+		"waited": words.Waited,
+		"waits":  words.WaitState,
 		"turn":   words.Turn,
 		"about":  headed,
 		"origin": words.Origin,

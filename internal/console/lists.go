@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/internal/revision"
 	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
@@ -265,6 +267,45 @@ func (c *Console) approvals(v *visit) (*view, error) {
 		page: "approvals.html", title: "Approvals", data: l,
 		live: &live{Every: listEvery, Says: number(len(page.Approvals), page.Next != "", "decision that people wait for", "decisions that people wait for")},
 	}, nil
+}
+
+// signalsPage is a list of what waits for signals, and what is asked for.
+type signalsPage struct {
+	*listed
+	Signal, Workflow string
+	Keys             bool // who looks may tell those who wait under a key, of whatever workflow they are
+}
+
+func (c *Console) signals(v *visit) (*view, error) {
+	signal, workflow := v.value("signal"), v.value("workflow")
+	page, err := v.client.SignalWaits(v.Context(), signal, workflow, pageRows, v.value("after"))
+	if err != nil {
+		return nil, err
+	}
+	l := c.listed(v, page.Waits, page.LeftOut, page.Next, "signal", signal, "workflow", workflow)
+	return &view{
+		page: "signals.html", title: "Signals", data: &signalsPage{l, signal, workflow, v.caller.Everywhere(identity.Submitter)},
+		live: &live{Every: listEvery, Says: number(len(page.Waits), page.Next != "", "step that waits for a signal", "steps that wait for signals")},
+	}, nil
+}
+
+// signalsPath is the list again from which somebody sent a signal, with what it was asked for.
+func (v *visit) signalsPath() string {
+	return link("/signals", "signal", v.value("ofSignal"), "workflow", v.value("ofWorkflow"))
+}
+
+// signalKey tells whoever waits under a key what happened.
+func (c *Console) signalKey(v *visit) (*view, error) {
+	data, err := v.payload("data")
+	if err != nil {
+		return nil, err
+	}
+	key := strings.ReplaceAll(v.Form.Get("under"), "\r\n", "\n") // with the space around it, and with the ends of lines that it has
+	heard, err := v.client.SignalKey(v.Context(), &api.KeySignal{Signal: v.value("signal"), Key: key, ID: v.key(), Data: json.RawMessage(data)})
+	if err != nil {
+		return nil, err
+	}
+	return &view{to: v.signalsPath(), done: heard.Outcome}, nil
 }
 
 func (c *Console) deadLetters(v *visit) (*view, error) {

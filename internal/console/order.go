@@ -469,6 +469,8 @@ func (l actList) done(name string) string {
 		return "Signal: a step heard it."
 	case "kept":
 		return "Signal: it is kept for a step that does not listen yet."
+	case "started":
+		return "Signal: nobody waited for it any more, and it started an order."
 	case "repeated":
 		return "Signal: it came before, and changes nothing."
 	case "held":
@@ -504,8 +506,8 @@ func (c *Console) act(v *visit) (*view, error) {
 		return nil, missing("%v.", err)
 	}
 	for _, field := range []string{"input", "output", "data"} {
-		if value := raw(v.value(field)); value != nil && !value.IsValid(jsontext.AllowDuplicateNames(true)) {
-			return nil, unfit("The %s is no JSON. A text has quotes around it.", field)
+		if _, err := v.payload(field); err != nil {
+			return nil, err
 		}
 	}
 	to := func(done string) *view { return &view{to: orderPath(id), done: done} }
@@ -521,6 +523,9 @@ func (c *Console) act(v *visit) (*view, error) {
 		heard, err := v.client.Signal(v.Context(), id, &api.Signal{Signal: v.value("signal"), ID: v.key(), Data: json.RawMessage(raw(v.value("data")))})
 		if err != nil {
 			return nil, err
+		}
+		if v.value("back") == "/signals" {
+			return &view{to: v.signalsPath(), done: heard.Outcome}, nil
 		}
 		return to(heard.Outcome), nil
 	case name != events.CommandDecide && !slices.ContainsFunc(acts, func(a act) bool { return a.Name == name }):
@@ -591,6 +596,15 @@ func (v *visit) command(name string) (*events.Command, error) {
 
 func unfit(format string, args ...any) error {
 	return &api.Problem{Status: http.StatusUnprocessableEntity, Title: "That cannot be", Detail: fmt.Sprintf(format, args...)}
+}
+
+// payload is JSON that a field of a form gave, nil if it gave none.
+func (v *visit) payload(name string) (jsontext.Value, error) {
+	value := raw(v.value(name))
+	if value != nil && !value.IsValid(jsontext.AllowDuplicateNames(true)) {
+		return nil, unfit("The %s is no JSON. A text has quotes around it.", name)
+	}
+	return value, nil
 }
 
 // raw is JSON that a form gave, nil if it gave none.

@@ -269,6 +269,30 @@ func PlacedFault(f *api.Fault) string {
 	return at + ": " + Fault(f)
 }
 
+// Waited says for what a step waits that is listed.
+func Waited(w *api.SignalWait) string {
+	text := Listens(&workflow.Listen{How: w.How, Names: w.Signals, Count: w.Left})
+	switch {
+	case w.Key != nil:
+		text += ", under key " + *w.Key
+	case w.Keyed:
+		text += ", under a key that is left out"
+	}
+	return text
+}
+
+// WaitState says how the order stands of which a step waits for signals.
+func WaitState(w *api.SignalWait) string {
+	text := string(w.ProcessState)
+	if w.Paused {
+		text += ", paused"
+	}
+	if w.Held {
+		text += ", held"
+	}
+	return text
+}
+
 // Listens says for which signals a step waits.
 func Listens(l *workflow.Listen) string {
 	switch names := strings.Join(l.Names, ", "); {

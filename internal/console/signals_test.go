@@ -1,0 +1,84 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Who may tell an order what happened has the form for it, and for those that wait under a key who may tell any.
+func TestWhoSendsSignals(t *testing.T) {
+	key, then := "ref 7\n", &api.Time{Time: time.Now().Add(-3*time.Hour - time.Minute)}
+	waits := []api.SignalWait{
+		{Order: "b/1", Workflow: "bill", Version: 1, ProcessState: projections.Pending, Step: "paid", Listens: api.Listens{How: "any", Signals: []string{"payment", "refusal"}, Left: 1}, Since: then, UpdatedAt: then, Until: &api.Time{Time: time.Now().Add(49 * time.Hour)}},
+		{Order: "d-1", Workflow: "deal", Version: 2, ProcessState: projections.Error, Held: true, Step: "vote", Listens: api.Listens{How: "one", Signals: []string{"vote"}, Left: 2, Key: &key}, Keyed: true, UpdatedAt: then},
+		{Order: "d-2", Workflow: "deal", Version: 2, ProcessState: projections.Pending, Paused: true, Step: "vote", Listens: api.Listens{How: "one", Signals: []string{"vote"}, Left: 1}, Keyed: true, UpdatedAt: then, Masked: true},
+	}
+	const toOrder, toKey = `action="/orders/b%2F1/signal"`, `action="/signals" class="fields"`
+	for name, c := range map[string]struct {
+		grants []api.Grant
+		want   []string
+	}{
+		"viewer": {[]api.Grant{{Roles: []identity.Role{identity.Viewer}}}, []string{"3 h ago", "in 2 d", "before <time", "any of payment, refusal", "2 of vote, under key ref 7", "under a key that is left out", "Error, held", "Pending, paused", "3 steps that wait for signals", "!<form method=\"post\" action=\"/orders", "!" + toKey}},
+		"of one": {[]api.Grant{{Roles: []identity.Role{identity.Viewer, identity.Submitter}, Workflows: []string{"bill"}}}, []string{toOrder, "<option>refusal</option>", "!" + toKey, "!/orders/d-1/signal"}},
+		"of all": {[]api.Grant{{Roles: []identity.Role{identity.Viewer, identity.Submitter}}}, []string{toOrder, toKey, "name=\"under\" value=\"ref 7\n\"", "!/orders/d-1/signal", "!/orders/d-2/signal", `name="ofSignal" value="vote"`}},
+	} {
+		var sent api.KeySignal
+		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var answer any
+			switch r.Method + " " + r.URL.Path {
+			case "GET /api/v1/caller":
+				answer = api.Caller{Grants: c.grants}
+			case "GET /api/v1/signals/waiting":
+				if got := r.URL.Query(); got.Get("signal") != "vote" || got.Get("workflow") != "d&b" || got.Get("limit") != "100" {
+					t.Errorf("it asks for %v", got)
+				}
+				answer = api.SignalWaitPage{Waits: waits, Next: "b"}
+				if r.URL.Query().Get("after") == "b" {
+					answer = api.SignalWaitPage{Waits: waits}
+				}
+			case "POST /api/v1/signals":
+				if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+					t.Error(err)
+				}
+				answer = api.Heard{Outcome: "matched"}
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if err := json.NewEncoder(w).Encode(answer); err != nil {
+				t.Error(err)
+			}
+		})
+		ask := func(method, path, form string) *httptest.ResponseRecorder {
+			said := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
+			if form != "" {
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			}
+			New(server, Config{}).ServeHTTP(said, r)
+			return said
+		}
+		page := ask(http.MethodGet, "/signals?signal=vote&workflow=d%26b&after=b", "").Body.String()
+		for _, text := range c.want {
+			if text, not := strings.CutPrefix(text, "!"); strings.Contains(page, text) == not {
+				t.Errorf("%s: %q is there: %t\n%s", name, text, not, page)
+			}
+		}
+		if page := ask(http.MethodGet, "/signals?signal=vote&workflow=d%26b", "").Body.String(); !strings.Contains(page, `href="/signals?after=b&amp;signal=vote&amp;workflow=d%26b"`) {
+			t.Errorf("%s: no other page follows in\n%s", name, page)
+		}
+		if name != "of all" {
+			continue
+		}
+		said := ask(http.MethodPost, "/signals", "key=k-1&signal=vote&under=ref+7%0D%0A&data=1&ofSignal=vote&ofWorkflow=d%26b")
+		if to := said.Header().Get("Location"); said.Code != http.StatusSeeOther || to != "/signals?signal=vote&workflow=d%26b" || sent.Key != key || sent.Signal != "vote" || string(sent.Data) != "1" || sent.ID == "" {
+			t.Errorf("%d, it leads to %s, and sent was %+v", said.Code, to, sent)
+		}
+	}
+}
