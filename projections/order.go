@@ -409,6 +409,37 @@ func (o *Order) standsAt(step string) bool {
 	return w != nil && (w.Broken() || o.State == Error && o.Alert != nil && o.Alert.Step == step || o.State != Error && w.State.Idle())
 }
 
+// Stand is a step at which an order stands, or its undo.
+type Stand struct {
+	Step  string
+	State StepState
+	Undo  bool
+}
+
+// Stands are the first steps at which an order stands that has not ended, at most so many, in the order that its workflow
+// has, and how many there are: what is under way, waits for something, or has failed. Where it is compensated these are undos.
+func (o *Order) Stands(most int) (first []Stand, all int) {
+	if o.State.Final() {
+		return nil, 0
+	}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		w := o.working(s)
+		if w == nil || !w.stands() && (o.State != Error || o.Alert == nil || o.Alert.Step != s.Name) {
+			continue
+		}
+		if all++; all <= most {
+			first = append(first, Stand{s.Name, w.State, o.Toward != ""})
+		}
+	}
+	return first, all
+}
+
+// stands says that something is under way, waited for, or has failed.
+func (w *Work) stands() bool {
+	return w.State == Running || w.State.Idle() || w.State == Repeating || w.Broken() || !w.Due.IsZero() || w.Turn != 0
+}
+
 // working returns what the order's phase asks of the step's agent: the step, or
 // its undo, nil before it begins.
 func (o *Order) working(s *Step) *Work {

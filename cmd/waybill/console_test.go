@@ -103,7 +103,7 @@ func TestConsole(t *testing.T) {
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--wait", "--server", server).want(t, 0, "Processed", "")
 
 	b.page(200, "/", `href="/orders/o-1"`, `href="/orders/a%2F1`, "card-declined")
-	b.page(200, "/orders?state=Error", "o-1", "!o-2", "!a/1")
+	b.page(200, "/orders?state=Error", "o-1", "<td>charge failed</td>", "!o-2", "!a/1")
 	b.page(200, "/orders?where=customer%3D"+url.QueryEscape(evil), "a/1", "!o-1", "!"+evil)
 	b.page(200, "/orders/a%2F1", "&lt;script&gt;", "!<script>", "is-waits", "granted", "step.listening")
 	b.page(200, "/orders/o-2", "is-good", "order.completed", "attempt 1", "tracking", `href="/workflows/order-fulfilment?version=1"`, "Run again", "!Cancel")

@@ -198,6 +198,7 @@ func TestAPI(t *testing.T) {
 	s.with("signals in vain", (*stage).testSignalsInVain)
 	s.with("problems of signals", (*stage).testSignalProblems)
 	s.with("orders at a step", (*stage).testListStep)
+	s.with("at which steps orders stand", (*stage).testListStandsAt)
 	s.with("listings nobody waits for", (*stage).testHungUp)
 	s.with("problems of commands", (*stage).testCommandProblems)
 	s.with("partitions", (*stage).testPartitions)

@@ -295,6 +295,41 @@ func (s *stage) testCommandsInVain() {
 	}
 }
 
+// A row of a list says at which steps its order stands, and what of them.
+func (s *stage) testListStandsAt() {
+	s.declined("stands-1")
+	s.listens("stands-2")
+	stands := func(workflow, id string) string {
+		page, err := s.client.Orders(s.Context(), Filter{Workflow: workflow}, 1000, "")
+		if err != nil {
+			s.Fatal(err)
+		}
+		n := slices.IndexFunc(page.Orders, func(o Summary) bool { return o.OrderID == id })
+		if n < 0 {
+			return ""
+		}
+		return fmt.Sprint(page.Orders[n].StandsAt, page.Orders[n].StandsAtAll)
+	}
+	declined, err := s.client.Order(s.Context(), "stands-1")
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range []struct{ workflow, id, want string }{
+		{declined.Workflow, "stands-1", "[{charge failed false}] 1"},
+		{"listens", "stands-2", "[{now listening false} {much listening false}] 2"},
+	} {
+		s.until(func() bool { return stands(c.workflow, c.id) != "" })
+		if got := stands(c.workflow, c.id); got != c.want {
+			s.Errorf("%s stands at %s, and not at %s", c.id, got, c.want)
+		}
+	}
+	s.act("stands-1", "cancel", `{}`, http.StatusOK)
+	s.order("stands-1", projections.Cancelled)
+	if got := stands(declined.Workflow, "stands-1"); got != "[] 0" {
+		s.Errorf("one that has ended stands at %s", got)
+	}
+}
+
 // P3: a listing of what failed at a step.
 func (s *stage) testListStep() {
 	s.declined("at-charge")

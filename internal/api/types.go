@@ -58,6 +58,8 @@ type Summary struct {
 	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
 	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry, or end of a sleep, that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
 	SleepsUntil  *Time              `json:"sleepsUntil" doc:"When the first of the order's steps wakes that sleep, listens no more, or reminds or asks people no more; null if none does, and during a pause"`
+	StandsAt     []StandsAt         `json:"standsAt" nullable:"false" doc:"The first steps, five at most, at which an order stands that has not ended: what is under way, waits for something, or has failed. Once it is compensated these are undos"`
+	StandsAtAll  int                `json:"standsAtAll" doc:"How many there are"`
 	FailedSteps  []string           `json:"failedSteps" nullable:"false" doc:"The steps that failed for good, and without which the order went on"`
 	WaitsSince   *Time              `json:"waitsSince" doc:"From when on the first of the order's steps and undos could have begun that wait for their agents; null if none waits"`
 	FailureCount int                `json:"failureCount"`
@@ -73,6 +75,16 @@ type Summary struct {
 	Masked       bool               `json:"masked,omitzero" doc:"Payloads are left out, as reason and labels are, because the caller does not have the role payload-reader: they are null, or empty, which does not say that there is none"`
 	Toward       *projections.State `json:"toward" doc:"Once compensation began: the state that it leads to, Compensated or Cancelled; also while an undo that failed keeps the order in Error"`
 }
+
+// StandsAt is a step at which an order stands, or its undo.
+type StandsAt struct {
+	Step  string                `json:"step"`
+	State projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,approving,timed-out,undone,raised" doc:"not-started: it waits for its agent, or for a place; another of what is over: the alert is about it"`
+	Undo  bool                  `json:"undo" doc:"It is the step's undo"`
+}
+
+// maxStandsAt is how many of them a row has.
+const maxStandsAt = 5
 
 // Step is the state record of one step of an order.
 type Step struct {
@@ -415,12 +427,17 @@ func undoOf(w *projections.Work) *Undo {
 }
 
 func summaryOf(partition int32, o *projections.Order, now time.Time) Summary {
+	stands, all := o.Stands(maxStandsAt)
 	s := Summary{
+		StandsAt: make([]StandsAt, len(stands)), StandsAtAll: all,
 		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
 		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy(now)), SleepsUntil: at(o.SleepsUntil()), FailedSteps: append([]string{}, o.FailedSteps()...), WaitsSince: at(o.WaitsSince(now)), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
 		Priority: o.Priority, Reason: text(o.StandingReason()), Labels: o.Labels, Partition: partition,
 		Paused: o.Paused, Held: o.Hold != nil, Waiting: len(o.Waiting), Toward: text(o.Toward),
+	}
+	for i, at := range stands {
+		s.StandsAt[i] = StandsAt(at)
 	}
 	if s.Priority == "" {
 		s.Priority = events.Normal

@@ -35,6 +35,7 @@ func (c *Console) functions() template.FuncMap {
 		"brief":  brief,
 		"flow":   words.Workflow,
 		"state":  words.State,
+		"stands": words.StandsAt,
 		"result": words.StepResult,
 		"labels": words.Labels,
 		"by":     words.CompleteBy,

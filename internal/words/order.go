@@ -2,6 +2,7 @@ package words
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
@@ -31,6 +32,20 @@ func State(o *api.Summary) string {
 		text += fmt.Sprintf(", held, %d waiting", o.Waiting)
 	}
 	return text
+}
+
+// StandsAt says at which steps an order stands.
+func StandsAt(o *api.Summary) string {
+	all := make([]string, len(o.StandsAt), len(o.StandsAt)+1)
+	for i, at := range o.StandsAt {
+		if all[i] = at.Step + " " + string(at.State); at.Undo {
+			all[i] = "undo of " + all[i]
+		}
+	}
+	if more := o.StandsAtAll - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, ", ")
 }
 
 // Turn says whether an order may be open beside others of its key.
