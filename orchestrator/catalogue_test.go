@@ -63,9 +63,9 @@ func TestNamesInLabelsAreThoseThatWereRegisteredFirst(t *testing.T) {
 func TestCountsOfWhatIsKnown(t *testing.T) {
 	is := projections.Standing{Workflow: "w", State: projections.Pending}
 	sum, missing := addUp(slices.Values([]int32{1, 2, 3}), func(p int32) (projections.Counts, bool) {
-		return projections.Counts{Orders: map[projections.Standing]int{is: int(p)}, Alerts: 1}, p != 2
+		return projections.Counts{Orders: map[projections.Standing]int{is: int(p)}, Alerts: 1, Held: int(p)}, p != 2
 	})
-	if sum.Orders[is] != 4 || sum.Alerts != 2 || missing != 1 {
+	if sum.Orders[is] != 4 || sum.Alerts != 2 || sum.Held != 4 || missing != 1 {
 		t.Errorf("%+v, and %d are missing", sum, missing)
 	}
 }

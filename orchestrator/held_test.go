@@ -60,6 +60,15 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 				return err
 			})
 		}
+		held := func(i *Instance, want int) {
+			t.Helper()
+			oracle.Until(t, "so many orders are held", func() error {
+				if counts, missing := i.Counts(); counts.Held != want || missing > 0 {
+					return fmt.Errorf("%d are, and not %d; %d partitions are not counted", counts.Held, want, missing)
+				}
+				return nil
+			})
+		}
 		processing := func(o *projections.Order) bool { return o.State == projections.Processing }
 		processed := func(o *projections.Order) bool { return o.State == projections.Processed }
 
@@ -86,6 +95,7 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 		submit(one, "poisoned", "order") // which changes nothing
 		waiting := func(o *projections.Order) bool { return o.Hold != nil && len(o.Waiting) == 2 }
 		until(one, "poisoned", waiting)
+		held(one, 1)
 		if err := one.Command(t.Context(), "poisoned", &events.Command{Command: events.CommandCancel}, nil); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "waybill order release poisoned") {
 			t.Errorf("the cancellation: %v", err)
 		}
@@ -95,9 +105,11 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 
 		two, stop := start("two")
 		until(two, "poisoned", waiting)
+		held(two, 1) // as its store has it
 		must(t, two.Command(t.Context(), "poisoned", &events.Command{Command: events.CommandRelease, By: "ana"}, nil))
 		answer("poisoned", "ship")
 		until(two, "poisoned", processed)
+		held(two, 0)
 		stop()
 		audit.Namespace(t, b.Brokers, &topics, true)
 	})

@@ -174,7 +174,8 @@ var (
 	ordersOpen    = prometheus.NewDesc("waybill_orders", "Orders that have not ended. Of the partitions that this instance serves.", []string{"workflow", "state"}, nil)
 	alertsOpen    = prometheus.NewDesc("waybill_alerts_open", "Orders in Error with an open alert. Of the partitions that this instance serves.", nil, nil)
 	approvalsOpen = prometheus.NewDesc("waybill_approvals_open", "Orders that wait for people to decide. Of the partitions that this instance serves.", nil, nil)
-	uncounted     = prometheus.NewDesc("waybill_partitions_uncounted", "Partitions that this instance serves of which it is not known yet how many orders wait: they are not in waybill_orders, waybill_alerts_open and waybill_approvals_open.", nil, nil)
+	ordersHeld    = prometheus.NewDesc("waybill_orders_held", "Orders that are held, because deciding on them failed, until an operator releases them. Of the partitions that this instance serves.", nil, nil)
+	uncounted     = prometheus.NewDesc("waybill_partitions_uncounted", "Partitions that this instance serves of which it is not known yet how many orders wait: they are not in waybill_orders, waybill_alerts_open, waybill_approvals_open and waybill_orders_held.", nil, nil)
 	limitWaiting  = prometheus.NewDesc("waybill_limit_waiting", "Attempts that wait for a place of the limit. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)
 	limitTaken    = prometheus.NewDesc("waybill_limit_taken", "Places of the limit that are taken. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)
 	folded        = prometheus.NewDesc("waybill_partition_folded_records", "Up to which offset of the partition's journal this instance has folded it: with those that it has to fold, how far a rebuild is.", []string{"partition"}, nil)
@@ -183,7 +184,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{ordersOpen, alertsOpen, approvalsOpen, uncounted, limitWaiting, limitTaken, folded, behind} {
+	for _, desc := range []*prometheus.Desc{ordersOpen, alertsOpen, approvalsOpen, ordersHeld, uncounted, limitWaiting, limitTaken, folded, behind} {
 		to <- desc
 	}
 }
@@ -211,8 +212,9 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 		for which, n := range by {
 			gauge(ordersOpen, float64(n), which.Workflow, string(which.State))
 		}
-		gauge(alertsOpen, float64(counts.Alerts))
-		gauge(approvalsOpen, float64(counts.Approvals))
+		for desc, n := range stopped(&counts) {
+			gauge(desc, float64(n))
+		}
 	}
 	ctx, cancel := context.WithTimeout(u.alive, collectWithin)
 	defer cancel()
@@ -228,6 +230,11 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 			gauge(behind, float64(f.Behind), strconv.Itoa(p))
 		}
 	}
+}
+
+// stopped are how many orders wait for somebody, by for what.
+func stopped(counts *projections.Counts) map[*prometheus.Desc]int {
+	return map[*prometheus.Desc]int{alertsOpen: counts.Alerts, approvalsOpen: counts.Approvals, ordersHeld: counts.Held}
 }
 
 // places are those of limits that stand under one label.

@@ -96,6 +96,16 @@ func TestAgentsInLabelsAreBounded(t *testing.T) {
 	}
 }
 
+// Each gauge of what waits for somebody is of what it says.
+func TestWhatWaitsForSomebodyIsMeasured(t *testing.T) {
+	for desc, n := range stopped(&projections.Counts{Alerts: 7, Approvals: 5, Held: 2}) {
+		want := map[*prometheus.Desc]int{alertsOpen: 7, approvalsOpen: 5, ordersHeld: 2}[desc]
+		if n != want {
+			t.Errorf("%v is %d, and not %d", desc, n, want)
+		}
+	}
+}
+
 // However many limits there are, a hundred have series of their own, the same ones each time, and the others are one together.
 func TestLimitsInLabelsAreBounded(t *testing.T) {
 	var all []*projections.Order
