@@ -72,9 +72,19 @@ func TestSignalWaits(t *testing.T) {
 		who, query string
 		want       []string
 	}{
-		{"root", "", all}, {"view", "", all}, {"read", "", all}, {"half", "", bill}, {"part", "", bill},
-		{"view", "?signal=payment", bill}, {"view", "?signal=deposit", nil}, {"view", "?signal=documents", all[2:3]}, {"view", "?signal=vote&workflow=deal", all[3:4]},
-		{"view", "?workflow=bill", bill}, {"view", "?workflow=nothing", nil}, {"half", "?workflow=deal", nil}, {"half", "?signal=vote", nil},
+		{"root", "", all},
+		{"view", "", all},
+		{"read", "", all},
+		{"half", "", bill},
+		{"part", "", bill},
+		{"view", "?signal=payment", bill},
+		{"view", "?signal=deposit", nil},
+		{"view", "?signal=documents", all[2:3]},
+		{"view", "?signal=vote&workflow=deal", all[3:4]},
+		{"view", "?workflow=bill", bill},
+		{"view", "?workflow=nothing", nil},
+		{"half", "?workflow=deal", nil},
+		{"half", "?signal=vote", nil},
 	} {
 		for _, limit := range []int{1, 2, 100} {
 			var got []string
