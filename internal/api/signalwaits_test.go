@@ -29,8 +29,8 @@ func TestSignalWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, id := range []string{"b-1", "d-1", "b-2", "b-3"} {
-		flow := map[byte]string{'b': "bill", 'd': "deal"}[id[0]]
+	for _, id := range []string{"b-1", "a-1", "b-2", "b-3"} {
+		flow := map[byte]string{'b': "bill", 'a': "deal"}[id[0]]
 		if _, err := s.client.Submit(t.Context(), &Submission{ID: id, Workflow: flow, Input: json.RawMessage(`"canary"`)}); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestSignalWaits(t *testing.T) {
 		page, err := s.client.SignalWaits(t.Context(), "", "", 100, "")
 		return err == nil && len(page.Waits) == 5
 	})
-	s.tells("d-1", `{"signal":"deposit","id":"s-1","data":"canary"}`)
+	s.tells("a-1", `{"signal":"deposit","id":"s-1","data":"canary"}`)
 	s.act("b-3", "pause", `{}`, http.StatusOK)
 
 	list := func(name, query string) (page SignalWaitPage, said string) {
@@ -62,7 +62,7 @@ func TestSignalWaits(t *testing.T) {
 		}
 		return all
 	}
-	all := []string{"b-1/paid", "b-2/paid", "d-1/papers", "d-1/vote", "b-3/paid"}
+	all := []string{"b-1/paid", "b-2/paid", "a-1/papers", "a-1/vote", "b-3/paid"}
 	s.until(func() bool {
 		page, _ := list("root", "")
 		return slices.Equal(steps(page), all)
