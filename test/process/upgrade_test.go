@@ -22,11 +22,12 @@ import (
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
-// previous is the commit of the release before this one, and previousLevel what it knows
-// of the language of workflows.
+// previous is the commit of the release before this one, previousLevel what it knows
+// of the language of workflows, and previousFormat the newest format of the journal that it writes.
 const (
-	previous      = "099af1cfec172c414b93c7c5bd07fd7f90c54e1c"
-	previousLevel = 7
+	previous       = "099af1cfec172c414b93c7c5bd07fd7f90c54e1c"
+	previousLevel  = 7
+	previousFormat = 11
 )
 
 // buildsPrevious has one test build it, for those beside, too.
