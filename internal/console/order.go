@@ -130,7 +130,7 @@ func (c *Console) order(v *visit) (*view, error) {
 		case s.Approves != nil && s.State == projections.Approving:
 			asks++
 		case s.Listens != nil:
-			p.Listening = append(p.Listening, s.Listens.Signals...)
+			p.Listening = append(p.Listening, hears(s.Listens)...)
 		case s.Items != nil && s.Items.Left > 0:
 			p.left(v, s.Name)
 		}
@@ -613,4 +613,12 @@ func raw(text string) jsontext.Value {
 		return nil
 	}
 	return jsontext.Value(text)
+}
+
+// hears are the names of the signals that a step hears which are sent to its order, and not under a key.
+func hears(l *api.Listens) []string {
+	if l.Key != nil {
+		return nil
+	}
+	return l.Signals
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,5 +81,16 @@ func TestWhoSendsSignals(t *testing.T) {
 		if to := said.Header().Get("Location"); said.Code != http.StatusSeeOther || to != "/signals?signal=vote&workflow=d%26b" || sent.Key != key || sent.Signal != "vote" || string(sent.Data) != "1" || sent.ID == "" {
 			t.Errorf("%d, it leads to %s, and sent was %+v", said.Code, to, sent)
 		}
+	}
+}
+
+// An order is told on its page what its steps hear for it, and not what they hear under a key.
+func TestAnOrderHearsNoKey(t *testing.T) {
+	key, names := "ref-7", []string{"payment", "refusal"}
+	if got := hears(&api.Listens{Signals: names}); !slices.Equal(got, names) {
+		t.Errorf("an order hears %q", got)
+	}
+	if got := hears(&api.Listens{Signals: names, Key: &key}); got != nil {
+		t.Errorf("an order hears %q, which are sent under a key", got)
 	}
 }
