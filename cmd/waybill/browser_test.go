@@ -111,15 +111,52 @@ func accessible(t *testing.T, ctx context.Context, axe, what string) {
 	}
 }
 
-// The console in Chromium: every page, wide and narrow, light and dark, without scripts; nothing that accessibility
-// forbids (axe-core, where WAYBILL_AXE names it); and an order that is repaired from its alert on the first page.
-// WAYBILL_SCREENSHOTS is a directory for pictures.
+// The console in Chromium, on the program as people have it: everything that can be done there, by forms alone and with scripts; every page,
+// wide and narrow, light and dark; what goes on by itself; and how people come in. What accessibility forbids is looked for (axe-core)
+// where WAYBILL_AXE names it, and WAYBILL_SCREENSHOTS is a directory for pictures.
 func TestConsoleInABrowser(t *testing.T) {
 	clearEnvironmentBut(t, "WAYBILL_AXE", "WAYBILL_SCREENSHOTS")
 	ctx := chromium(t)
-	server, brokers, _ := startDev(t, t.TempDir())
-	letter := putAside(t, server, brokers)
+	sent := newForms(t, ctx)
+	server, brokers := startHolding(t, "plain", "scripts")
+	i := issuer.New(t)
+	file, key := accessFile(t, "viewer", asksAt(t, i.URL))
+	addr := child.FreeAddress(t)
+	_, port, _ := strings.Cut(addr, ":")
+	secured := "http://localhost:" + port // another site than the issuer
+	_, _, _ = startProgram(t, t.TempDir(), "--access", file, "--http-addr", addr, "--http-url", secured)
 	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
+	axe := ""
+	if name := os.Getenv("WAYBILL_AXE"); name != "" {
+		axe = string(must(os.ReadFile(name)))
+	} else {
+		t.Log("what accessibility forbids was not looked for: WAYBILL_AXE does not name axe-core")
+	}
+
+	for name, scripts := range map[string]bool{"plain": false, "scripts": true} {
+		t.Run("acts "+name, func(t *testing.T) {
+			if err := (looks{1280, "light", scripts}).set(ctx); err != nil {
+				t.Fatal(err)
+			}
+			everyAct(&operator{T: t, ctx: ctx, server: server, secured: secured, key: key, name: name}, sent, brokers)
+		})
+	}
+	t.Run("log-in at an issuer", func(t *testing.T) {
+		if err := chromedp.Do(ctx, chromedp.Navigate(secured+"/login?to=%2Forders"), chromedp.WaitReady("h1"), chromedp.Click(`a[href*="/login/oidc"]`), chromedp.WaitReady("form.who")); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := chromedp.Run(ctx, chromedp.Location()); err != nil || at != secured+"/orders" {
+			t.Errorf("it is at %q, %v", at, err)
+		}
+	})
+	t.Run("pages", func(t *testing.T) { everyPage(t, ctx, server, brokers, axe) })
+	t.Run("live", func(t *testing.T) { goesOn(&livePage{t, ctx}, server, axe) })
+}
+
+// everyPage looks at every page in every way.
+func everyPage(t *testing.T, ctx context.Context, server, brokers, axe string) {
+	t.Helper()
+	letter := putAside(t, server, brokers)
 	waybill(t, "", "submit", "asks", "--id", "a/1", "--input", `{"customer":"c-7"}`, "--server", server).want(t, 0, "a/1", "")
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","customer":"c-7"}`, "--wait", "--server", server).want(t, 7, "", "o-1 is Error")
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"customer":"c-7","total":42}`, "--wait", "--server", server).want(t, 0, "Processed", "")
@@ -136,21 +173,10 @@ func TestConsoleInABrowser(t *testing.T) {
 		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "dead-letter": letter, "not-found": "/orders/nothing", "login": "/login",
 		"charts": "/",
 	}
-	if err := chromedp.Do( // a list that the browser keeps
-		ctx, chromedp.Navigate(server+"/orders?state=Error"), chromedp.Click(`//summary[text()="Views of this browser"]`, chromedp.NodeVisible),
-		chromedp.SendKeys(`form[action="/views"] input[name="name"]`, "Mine"), chromedp.Click(`form[action="/views"] button`), chromedp.WaitVisible(`nav[aria-label="Views"] a[aria-current]`),
-	); err != nil {
-		t.Fatal(err)
-	}
+	a := &operator{T: t, ctx: ctx, server: server}
+	a.at("/orders?state=Error")
+	a.does(`form[action="/views"]`, "Kept as a view", fills{"name", "Mine"}) // a list that the browser keeps
 	charts := measured(t, server)
-	axe := ""
-	if file := os.Getenv("WAYBILL_AXE"); file != "" {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		axe = string(source)
-	}
 	for _, l := range []looks{{1280, "light", false}, {390, "dark", false}, {1280, "dark", true}, {390, "light", true}} {
 		if err := l.set(ctx); err != nil {
 			t.Fatal(err)
@@ -192,49 +218,6 @@ func TestConsoleInABrowser(t *testing.T) {
 			accessible(t, ctx, axe, fmt.Sprintf("%s, %v", path, l))
 		}
 	}
-	if axe == "" {
-		t.Log("what accessibility forbids was not looked for: WAYBILL_AXE does not name axe-core")
-	}
-
-	// The same is done to all orders of a list, once it was seen which these are.
-	if err := (looks{390, "light", false}).set(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := chromedp.Do(
-		ctx, chromedp.Navigate(server+"/orders?state=Error&workflow=order-fulfilment"),
-		chromedp.Click(`//summary[text()="Change priority or deadline"]`, chromedp.NodeVisible),
-		chromedp.SetValue(`form:has(input[value="change"]) select[name="priority"]`, "high"),
-		chromedp.Click(`form:has(input[value="change"]) button`), chromedp.WaitVisible(`form[action$="/start"] button`),
-		chromedp.Click(`form[action$="/start"] button`), chromedp.WaitVisible(`.state.good`),
-	); err != nil {
-		t.Fatal(err)
-	}
-	waybill(t, "", "order", "history", "o-1", "--server", server).want(t, 0, "high", "")
-
-	// From the alert to the repaired order, by what stands on the pages, and without scripts.
-	if err := (looks{1280, "light", false}).set(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := chromedp.Do(
-		ctx, chromedp.Navigate(server),
-		chromedp.Click(`a[href="/orders/o-1"]`, chromedp.NodeVisible), chromedp.WaitVisible(`.notice.wrong`),
-		chromedp.Click(`//summary[text()="Resubmit"]`, chromedp.NodeVisible),
-		chromedp.SetValue(`form[action="/orders/o-1/resubmit"] select[name="step"]`, "charge"),
-		chromedp.SendKeys(`form[action="/orders/o-1/resubmit"] textarea[name="input"]`, `{"card":"c-2","total":42}`),
-		chromedp.Click(`form[action="/orders/o-1/resubmit"] button`), chromedp.WaitVisible(`.notice[role="status"]`),
-	); err != nil {
-		t.Fatal(err)
-	}
-	becomes(t, server, "o-1", projections.Processed)
-
-	// People decide, one button an outcome.
-	if err := chromedp.Do(
-		ctx, chromedp.Navigate(server+"/approvals"), chromedp.SendKeys(`input[name="by"]`, "ana", chromedp.NodeVisible),
-		chromedp.Click(`input[value="granted"]`), chromedp.Click(`main form button`), chromedp.WaitVisible(`.notice[role="status"]`),
-	); err != nil {
-		t.Fatal(err)
-	}
-	waybill(t, "", "order", "history", "a/1", "--server", server).want(t, 0, "granted; by ana", "")
 }
 
 // clearEnvironmentBut is [clearEnvironment], but for what is for the test.
@@ -303,24 +286,6 @@ func measured(t *testing.T, server string) *httptest.Server {
 	return s
 }
 
-// In Chromium people go to the issuer by the link, and come back to where they were going. The issuer is of another site.
-func TestLogInInABrowser(t *testing.T) {
-	clearEnvironment(t)
-	ctx := chromium(t)
-	i := issuer.New(t)
-	file, _ := accessFile(t, "viewer", asksAt(t, i.URL))
-	addr := child.FreeAddress(t)
-	_, port, _ := strings.Cut(addr, ":")
-	external := "http://localhost:" + port
-	_, _, _ = startDev(t, t.TempDir(), "--access", file, "--http-addr", addr, "--http-url", external)
-	if err := chromedp.Do(ctx, chromedp.Navigate(external+"/login?to=%2Forders"), chromedp.WaitReady("h1"), chromedp.Click(`a[href*="/login/oidc"]`), chromedp.WaitReady("form.who")); err != nil {
-		t.Fatal(err)
-	}
-	if at, err := chromedp.Run(ctx, chromedp.Location()); err != nil || at != external+"/orders" {
-		t.Errorf("it is at %q, %v", at, err)
-	}
-}
-
 // putAside has an order be put aside that cannot be read, and returns the path of its page.
 func putAside(t *testing.T, server, brokers string) (path string) {
 	t.Helper()
@@ -332,7 +297,7 @@ func putAside(t *testing.T, server, brokers string) (path string) {
 	asked := must(api.NewClient(server))
 	defer asked.Close()
 	oracle.Until(t, "it is put aside", func() error {
-		page, err := asked.DeadLetters(t.Context(), api.LetterFilter{}, 10, "")
+		page, err := asked.DeadLetters(t.Context(), api.LetterFilter{Order: "bad-1"}, 10, "")
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -181,32 +180,31 @@ func (p *livePage) looks() {
 	}
 }
 
-// Pages go on by themselves where scripts run: an order as soon as something happens to it, and lists. What somebody is at stays as
+// goesOn sees pages go on by themselves where scripts run: an order as soon as something happens to it, and lists. What somebody is at stays as
 // it is, and whoever is cut off is told so.
-func TestConsoleLiveInABrowser(t *testing.T) {
-	clearEnvironmentBut(t, "WAYBILL_AXE", "WAYBILL_SCREENSHOTS")
-	p := &livePage{t, chromium(t)}
-	server, _, _ := startDev(t, t.TempDir())
-	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
-	waybill(t, "", "submit", "asks", "--id", "a/1", "--server", server).want(t, 0, "a/1", "")
+func goesOn(p *livePage, server, axe string) {
+	t := p.T
+	t.Helper()
+	waybill(t, "", "workflow", "register", write(t, "live.yaml", strings.Replace(asksFlow, "workflow: asks", "workflow: live", 1)), "--server", server).want(t, 0, "live@1", "")
+	waybill(t, "", "submit", "live", "--id", "l/1", "--server", server).want(t, 0, "l/1", "")
 	if err := (looks{1280, "light", true}).set(p.ctx); err != nil {
 		t.Fatal(err)
 	}
 	label := func(value string) {
 		t.Helper()
-		waybill(t, "", "order", "label", "a/1", "team="+value, "--server", server).want(t, 0, "", "")
+		waybill(t, "", "order", "label", "l/1", "team="+value, "--server", server).want(t, 0, "", "")
 	}
 
 	// Something happens: it is there, what was unfolded is unfolded still, and the focus is where it was.
-	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+"/orders/a%2F1"), chromedp.WaitVisible("#live button"), chromedp.Click("#events details summary"), chromedp.Focus(`#events a[href$="event=2"]`)); err != nil {
+	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+"/orders/l%2F1"), chromedp.WaitVisible("#live button"), chromedp.Click("#events details summary"), chromedp.Focus(`#events a[href$="event=2"]`)); err != nil {
 		t.Fatal(err)
 	}
-	waybill(t, "", "order", "signal", "a/1", "paid", "--server", server).want(t, 0, "", "")
+	waybill(t, "", "order", "signal", "l/1", "paid", "--server", server).want(t, 0, "", "")
 	p.is(`document.querySelector("#events").textContent.includes("step.heard")`)
 	p.is(`document.querySelectorAll("#events details[open]").length === 1 && document.querySelector("#events details").open`)
 	p.is(`document.activeElement.getAttribute("href")?.endsWith("event=2")`)
-	waybill(t, "", "order", "pause", "a/1", "--server", server).want(t, 0, "", "")
-	p.is(`document.getElementById("tells").textContent === "a/1 is Pending, paused"`)
+	waybill(t, "", "order", "pause", "l/1", "--server", server).want(t, 0, "", "")
+	p.is(`document.getElementById("tells").textContent === "l/1 is Pending, paused"`)
 
 	// What somebody is at is not taken away.
 	for value, at := range map[string][2]string{
@@ -231,20 +229,21 @@ func TestConsoleLiveInABrowser(t *testing.T) {
 
 	// A list; with the place at which somebody reads, and how long ago something was.
 	for n := range 40 {
-		waybill(t, "", "submit", "asks", "--id", fmt.Sprintf("b-%02d", n), "--server", server).want(t, 0, "b-", "")
+		waybill(t, "", "submit", "live", "--id", fmt.Sprintf("b-%02d", n), "--server", server).want(t, 0, "b-", "")
 	}
+	const list = "/orders?workflow=live"
 	becomesListed := func(id string) {
 		t.Helper()
-		waybill(t, "", "submit", "asks", "--id", id, "--server", server).want(t, 0, id, "")
+		waybill(t, "", "submit", "live", "--id", id, "--server", server).want(t, 0, id, "")
 	}
-	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+"/orders"), chromedp.WaitVisible("#live button"), chromedp.Focus(`a[href="/orders/a%2F1"]`)); err != nil {
+	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+list), chromedp.WaitVisible("#live button"), chromedp.Focus(`a[href="/orders/l%2F1"]`)); err != nil {
 		t.Fatal(err)
 	}
 	p.do(`scrollTo(0, 500); window.top0 = document.activeElement.getBoundingClientRect().top`)
 	becomesListed("c-1")
 	p.looks()
 	p.is(`document.querySelector('a[href="/orders/c-1"]')`)
-	p.is(`document.activeElement.getAttribute("href") === "/orders/a%2F1" && Math.abs(document.activeElement.getBoundingClientRect().top - window.top0) < 2`)
+	p.is(`document.activeElement.getAttribute("href") === "/orders/l%2F1" && Math.abs(document.activeElement.getBoundingClientRect().top - window.top0) < 2`)
 	p.do(`document.querySelector("time[data-ago]").dateTime = "2020-01-01T00:00:00Z"`)
 	p.is(`/^\d{4} d ago$/.test(document.querySelector("time[data-ago]").textContent)`)
 
@@ -252,12 +251,12 @@ func TestConsoleLiveInABrowser(t *testing.T) {
 	if _, err := chromedp.Call(p.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+"/orders"), chromedp.Click(`//button[text()="This browser's: Europe/Berlin"]`, chromedp.NodeVisible), chromedp.WaitVisible(`footer input[value="Europe/Berlin"]`)); err != nil {
+	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+list), chromedp.Click(`//button[text()="This browser's: Europe/Berlin"]`, chromedp.NodeVisible), chromedp.WaitVisible(`footer input[value="Europe/Berlin"]`)); err != nil {
 		t.Fatal(err)
 	}
 
 	// Switched off, it stays off, and as it is.
-	if err := chromedp.Do(p.ctx, chromedp.Click("#live button"), chromedp.Navigate(server+"/orders"), chromedp.WaitVisible("#live button")); err != nil {
+	if err := chromedp.Do(p.ctx, chromedp.Click("#live button"), chromedp.Navigate(server+list), chromedp.WaitVisible("#live button")); err != nil {
 		t.Fatal(err)
 	}
 	p.is(`document.querySelector("#live button").textContent === "Live: off"`)
@@ -273,12 +272,8 @@ func TestConsoleLiveInABrowser(t *testing.T) {
 	p.do(`window.fetched = fetch; window.fetch = () => Promise.reject(new TypeError("cut off")); document.dispatchEvent(new Event("visibilitychange"))`)
 	p.is(`!document.getElementById("away").hidden && /^Not current for \d/.test(document.getElementById("away").textContent)`)
 	p.is(`document.getElementById("tells").textContent.startsWith("Not current any more")`)
-	if file := os.Getenv("WAYBILL_AXE"); file != "" {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		accessible(t, p.ctx, string(source), "a page that is cut off")
+	if axe != "" {
+		accessible(t, p.ctx, axe, "a page that is cut off")
 	}
 	p.do(`window.fetch = () => Promise.resolve(new Response("<p>Log in to the proxy</p>")); document.dispatchEvent(new Event("visibilitychange"))`)
 	p.is(`document.getElementById("away").textContent.includes("something else answers")`)

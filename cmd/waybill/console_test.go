@@ -526,7 +526,7 @@ func TestConsoleBulk(t *testing.T) {
 	list := b.page(200, "/bulk", "prepared", "terminate", "it was a &lt;b&gt;test")
 	_, rest, _ := strings.Cut(list, `href="/bulk/`)
 	id, _, _ := strings.Cut(rest, `"`)
-	b.send(404, "/bulk/"+id+"/burn", "", "started, or stopped")
+	b.send(404, "/bulk/"+id+"/burn", "", "one of these is: start, stop.")
 	b.send(200, "/bulk/"+id+"/start", "")
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()

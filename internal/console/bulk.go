@@ -143,14 +143,17 @@ func (c *Console) bulk(v *visit) (*view, error) {
 	return shown, nil
 }
 
+// What is done to a bulk act.
+const (
+	bulkStart = "start"
+	bulkStop  = "stop"
+)
+
 func (c *Console) actOnBulk(v *visit) (*view, error) {
 	id, does := v.PathValue("id"), map[string]func() (*api.Bulk, error){
-		"start": func() (*api.Bulk, error) { return v.client.StartBulk(v.Context(), v.PathValue("id")) },
-		"stop":  func() (*api.Bulk, error) { return v.client.StopBulk(v.Context(), v.PathValue("id")) },
+		bulkStart: func() (*api.Bulk, error) { return v.client.StartBulk(v.Context(), v.PathValue("id")) },
+		bulkStop:  func() (*api.Bulk, error) { return v.client.StopBulk(v.Context(), v.PathValue("id")) },
 	}[v.PathValue("act")]
-	if does == nil {
-		return nil, missing("A bulk act is started, or stopped.")
-	}
 	b, err := does()
 	switch {
 	case err != nil:

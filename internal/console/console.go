@@ -25,6 +25,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/codec"
 	"github.com/waybill-dev/waybill/internal/identity"
@@ -67,6 +68,7 @@ type Console struct {
 	files    map[string][]byte             // by their path
 	drawings drawings
 	mux      *http.ServeMux
+	routes   []string
 }
 
 // New returns the pages of a server, which is asked for all that they show.
@@ -91,12 +93,12 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/orders", c.orders)
 	c.get("/orders/{id}", c.order)
 	c.get("/orders/{id}/attempts", c.attempts)
-	c.mux.HandleFunc("GET /orders/{id}/events", c.follow)
-	c.post("/orders/{id}/{act}", c.act)
+	c.route("GET /orders/{id}/events", c.follow)
+	c.posts("/orders/{id}/{act}", c.act, orderActs()...)
 	c.get("/bulk", c.bulks)
 	c.post("/bulk", c.prepareBulk)
 	c.get("/bulk/{id}", c.bulk)
-	c.post("/bulk/{id}/{act}", c.actOnBulk)
+	c.posts("/bulk/{id}/{act}", c.actOnBulk, bulkStart, bulkStop)
 	c.get("/alerts", c.alerts)
 	c.get("/approvals", c.approvals)
 	c.get("/signals", c.signals)
@@ -111,7 +113,7 @@ func New(server http.Handler, cfg Config) *Console {
 	c.post("/workflows/{name}/retire", c.retire)
 	c.get("/schedules", c.schedules)
 	c.get("/schedules/{name}", c.schedule)
-	c.post("/schedules/{name}/{act}", c.actOnSchedule)
+	c.posts("/schedules/{name}/{act}", c.actOnSchedule, events.CommandPause, events.CommandResume, events.CommandDelete)
 	c.get("/limits", c.limits)
 	c.get("/keys", c.key)
 	c.get("/partitions", c.partitions)
@@ -119,12 +121,12 @@ func New(server http.Handler, cfg Config) *Console {
 	c.post("/zone", c.setZone)
 	c.post("/views", c.saveView)
 	c.post("/views/remove", c.removeView)
-	c.mux.HandleFunc("GET /login", c.login)
-	c.mux.HandleFunc("POST /login", c.comeIn)
-	c.mux.HandleFunc("POST /logout", c.goOut)
-	c.mux.HandleFunc("GET "+issuerPath, c.toIssuer)
-	c.mux.HandleFunc("GET "+backPath, c.fromIssuer)
-	c.mux.HandleFunc("GET /static/", c.file)
+	c.route("GET /login", c.login)
+	c.route("POST /login", c.comeIn)
+	c.route("POST /logout", c.goOut)
+	c.route("GET "+issuerPath, c.toIssuer)
+	c.route("GET "+backPath, c.fromIssuer)
+	c.route("GET /static/", c.file)
 	c.get("/", func(v *visit) (*view, error) {
 		return nil, missing("There is no page %s.", v.URL.Path)
 	})
@@ -217,8 +219,31 @@ func (c *Console) get(path string, show func(*visit) (*view, error)) { c.handle(
 // post is for what changes something. Whoever did it goes on to a page that may be loaded again.
 func (c *Console) post(path string, do func(*visit) (*view, error)) { c.handle("POST "+path, do) }
 
+// posts is for what changes something in one of several ways, which {act} in its path names.
+func (c *Console) posts(path string, do func(*visit) (*view, error), names ...string) {
+	c.post(path, func(v *visit) (*view, error) {
+		if act := v.PathValue("act"); !slices.Contains(names, act) {
+			return nil, missing("Nothing that can be done there is called %q, but one of these is: %s.", act, strings.Join(names, ", "))
+		}
+		return do(v)
+	})
+	c.routes = c.routes[:len(c.routes)-1]
+	for _, name := range names {
+		c.routes = append(c.routes, "POST "+strings.Replace(path, "{act}", name, 1))
+	}
+}
+
+// route has a pattern answered.
+func (c *Console) route(pattern string, answer http.HandlerFunc) {
+	c.mux.HandleFunc(pattern, answer)
+	c.routes = append(c.routes, pattern)
+}
+
+// Routes are the patterns of all pages, and of all that is done from them: each act has one of its own.
+func (c *Console) Routes() []string { return c.routes }
+
 func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
-	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	c.route(pattern, func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{Request: r, client: api.Inside(c.server, r, c.token(r)), zone: c.zone(r), decodes: c.decodes}
 		found, err := v.run(do)
 		if answered(err, http.StatusUnauthorized) {

@@ -549,9 +549,6 @@ func (c *Console) schedule(v *visit) (*view, error) {
 
 func (c *Console) actOnSchedule(v *visit) (*view, error) {
 	name, act := v.PathValue("name"), v.PathValue("act")
-	if act != events.CommandPause && act != events.CommandResume && act != events.CommandDelete {
-		return nil, missing("A schedule is paused, resumed or deleted.")
-	}
 	_, err := v.client.ActOnSchedule(v.Context(), name, v.key(), act, &api.Act{By: v.by(), Note: v.value("note")})
 	switch {
 	case act == events.CommandDelete && (err == nil || answered(err, http.StatusNotFound)):

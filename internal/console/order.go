@@ -424,6 +424,14 @@ const (
 	signal = "signal"
 )
 
+// orderActs are the names of all that can be done to an order.
+func orderActs() (names []string) {
+	for _, a := range acts {
+		names = append(names, a.Name)
+	}
+	return append(names, events.CommandDecide, signal)
+}
+
 var note = field{Name: "note", Title: "Note", Kind: "text", Help: "Why; it stands in the history"}
 
 func noted(*api.Order) []field { return []field{note} }
@@ -528,8 +536,6 @@ func (c *Console) act(v *visit) (*view, error) {
 			return &view{to: v.signalsPath(), done: heard.Outcome}, nil
 		}
 		return to(heard.Outcome), nil
-	case name != events.CommandDecide && !slices.ContainsFunc(acts, func(a act) bool { return a.Name == name }):
-		return nil, missing("Nothing that can be done to an order is called %q.", name)
 	}
 	command, err := v.command(name)
 	if err != nil {

@@ -12,10 +12,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,34 +30,9 @@ func TestMain(m *testing.M) {
 	kafka.Main(m)
 }
 
-// binary builds the program once. It goes beside the test binary: go test
-// removes that directory even after a panic, when no function of ours runs.
-var binary = sync.OnceValues(func() (string, error) {
-	test, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	program := test + ".waybill"
-	args := []string{"build", "-o", program}
-	if raceDetector() {
-		args = append(args, "-race")
-	}
-	build := exec.Command("go", append(args, "github.com/waybill-dev/waybill/cmd/waybill")...)
-	if said, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", build, err, said)
-	}
-	return program, nil
-})
-
-// raceDetector says whether the tests, and so the program too, have one.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
 func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	program, err := binary()
+	program, err := child.Waybill()
 	if err != nil {
 		t.Fatal(err)
 	}
