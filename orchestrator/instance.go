@@ -147,6 +147,7 @@ type Instance struct {
 	added     added
 
 	attendance attendance
+	presence   presence
 
 	letterReaders chan struct{} // one place for each request that reads dead letters at a time
 	letterBounds  letterBounds
@@ -582,6 +583,10 @@ func (i *Instance) Ready() error {
 
 // Owned returns how many partitions this instance serves.
 func (i *Instance) Owned() int { return len(i.members.positions()) }
+
+// Clock is how the clock of this instance stands to Kafka's, as it found out when it last looked for a partition that it serves: see
+// [lane.Lane.Clock]. Of other partitions it is not known.
+func (i *Instance) Clock(p int32) (ahead time.Duration, known bool) { return i.members.clock(p) }
 
 // Topics returns the names of the namespace's topics.
 func (i *Instance) Topics() *events.Topics { return &i.topics }

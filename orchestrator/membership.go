@@ -52,6 +52,7 @@ type owner interface {
 	Position() events.Positions
 	OrdersRead() int64
 	Unwell() error
+	Clock() (ahead time.Duration, known bool)
 	Agents() map[string]lane.Agent
 	Callers() map[string]lane.Caller
 	Overdue() time.Time
@@ -372,6 +373,16 @@ func (m *membership) serves(p int32) bool {
 	defer m.mu.Unlock()
 	o := m.owned[p]
 	return o != nil && o.lane != nil
+}
+
+// clock is what the lane of a partition knows of its clock, if one serves here.
+func (m *membership) clock(p int32) (ahead time.Duration, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.owned[p]; o != nil && o.lane != nil {
+		return o.lane.Clock()
+	}
+	return 0, false
 }
 
 // stopped says whether partition p is the instance's, and only an operator can repair it.

@@ -12,6 +12,9 @@ import (
 func (ends) Unwell() error   { return nil }
 func (*waits) Unwell() error { return nil }
 
+func (ends) Clock() (time.Duration, bool)   { return 0, false }
+func (*waits) Clock() (time.Duration, bool) { return 0, false }
+
 func (ends) Agents() map[string]lane.Agent     { return nil }
 func (ends) Before(_, _ string) (int, bool)    { return 0, false }
 func (ends) Callers() map[string]lane.Caller   { return nil }

@@ -143,6 +143,8 @@ func TestConsole(t *testing.T) {
 		b.page(200, path, "<h1>")
 	}
 
+	b.page(200, "/partitions", "<h2>Instances</h2>", `<td class="wide">dev</td><td class="wide">0, 1, 2, 3</td><td>–</td>`, "!not said by Kafka")
+
 	// An order is repaired, and again: under one key it is done once.
 	fix := "key=k-1&note=new+card&step=charge&input=" + url.QueryEscape(`{"card":"c-2","total":1}`)
 	b.send(200, "/orders/o-1/resubmit", fix, "Resubmit: done.")

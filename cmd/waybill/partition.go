@@ -49,7 +49,7 @@ instance that is asked has not read. Others may be ahead of it, or behind.`,
 func listPartitions(row func(...any), out *output, all []api.Partition) {
 	columns := []any{"PARTITION", "OWNER", "CLAIMED", "BEHIND", "STATE"}
 	if out.wide() {
-		columns = append(columns, "OFFSET", "TRANSACTION", "OWNER'S ADDRESS")
+		columns = append(columns, "OFFSET", "TRANSACTION", "OWNER'S ADDRESS", "CLOCK")
 	}
 	row(columns...)
 	for i := range all {
@@ -67,7 +67,7 @@ func listPartitions(row func(...any), out *output, all []api.Partition) {
 			if p.SharesURL {
 				address = "that of the instance asked"
 			}
-			columns = append(columns, p.Offset, p.Transaction, address)
+			columns = append(columns, p.Offset, p.Transaction, address, words.ClockOff(p.Clock))
 		}
 		row(columns...)
 	}

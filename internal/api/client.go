@@ -660,6 +660,12 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return all.Partitions, err
 }
 
+// Instances returns the partitions, and which instances there are.
+func (c *Client) Instances(ctx context.Context) (*Partitions, error) {
+	all := new(Partitions)
+	return all, c.call(ctx, http.MethodGet, "/api/v1/partitions", values(map[string]string{"instances": "true"}), nil, all)
+}
+
 // SkipLost has a partition go on behind inputs that were lost. The server must be its
 // owner.
 func (c *Client) SkipLost(ctx context.Context, partition int32, act *Act) (*Partition, error) {

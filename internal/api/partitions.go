@@ -25,6 +25,16 @@ import (
 // Partitions says how far the instance has folded each partition.
 type Partitions struct {
 	Partitions []Partition `json:"partitions" nullable:"false"`
+	Instances  []Present   `json:"instances,omitempty" nullable:"true" doc:"Those that are there, by name, if the query asks for them; 256 at most"`
+	More       int         `json:"moreInstances,omitempty" doc:"How many instances more there are"`
+	NotTold    string      `json:"instancesUnknown,omitempty" doc:"Why it is not known which instances there are"`
+}
+
+// Present is an instance that is there, as Kafka says.
+type Present struct {
+	Instance   string  `json:"instance" doc:"Its name, or, of a release before there was something to say, the id that Kafka gave it"`
+	URL        string  `json:"url,omitempty" doc:"Where it is asked, if it advertises an address, and, with keys of the namespace, if one of them vouches for that"`
+	Partitions []int32 `json:"partitions" nullable:"false" doc:"Those that the group gives it"`
 }
 
 // Entry is one key of a partition's projection.
@@ -96,7 +106,10 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	return &struct{ Body Partition }{partitionOf(i, partition, &heads[partition])}, nil
 }
 
-func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body Partitions }, error) {
+func (s *Server) listPartitions(ctx context.Context, in *struct {
+	Instances bool `query:"instances" default:"false" doc:"Whether Kafka is asked which instances there are, for two seconds at most"`
+},
+) (*struct{ Body Partitions }, error) {
 	i, _, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -115,7 +128,22 @@ func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body
 	for _, p := range i.Elsewhere() {
 		out.Body.Partitions[p].Elsewhere = true
 	}
+	if in.Instances {
+		out.Body.present(i.Present(ctx))
+	}
 	return out, nil
+}
+
+// present tells which instances there are, or why that is not known.
+func (p *Partitions) present(all []orchestrator.Present, more int, err error) {
+	if err != nil {
+		p.NotTold = err.Error()
+		return
+	}
+	p.Instances, p.More = make([]Present, len(all)), more
+	for n, is := range all {
+		p.Instances[n] = Present{is.Instance, is.URL, append([]int32{}, is.Partitions...)}
+	}
 }
 
 type projectionInput struct {

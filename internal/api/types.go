@@ -338,7 +338,14 @@ type Partition struct {
 	Behind      *int64  `json:"behind" doc:"How many records of the journal the instance has not folded, as of a second ago; null if that is not known"`
 	OwnerURL    string  `json:"ownerUrl,omitempty" doc:"Where the instance is asked to which the group gives the partition, if it is another one and advertises an address"`
 	SharesURL   bool    `json:"sharesUrl,omitempty" doc:"The instance to which the group gives the partition advertises the address of the one that answers, so that it cannot be named: give each an address of its own"`
+	Clock       *Clock  `json:"clock,omitempty" doc:"How the clock of this instance stands to Kafka's, which says when the journal was written. Not there where another instance serves the partition, or that cannot be told"`
 	Elsewhere   bool    `json:"elsewhere,omitempty" doc:"The instance runs with --standby owned and does not own the partition: this is how it stood when it last did"`
+}
+
+// Clock is how the clock of an instance stands to Kafka's.
+type Clock struct {
+	Right   bool  `json:"right" doc:"They differ by no more than a minute, or than --clock-skew where that is more. By one that is wrong no attempt expires and none is tried again"`
+	AheadMs int64 `json:"aheadMs" doc:"By how much it is ahead, negative if it is behind; 0 if it is right"`
 }
 
 // Time is a time as Waybill's messages write it: UTC, to the millisecond.
@@ -467,6 +474,9 @@ func partitionOf(i *orchestrator.Instance, p int32, h *projections.Head) Partiti
 	}
 	if records, known := i.Lag(p); known {
 		told.Behind = &records
+	}
+	if ahead, known := i.Clock(p); known {
+		told.Clock = &Clock{ahead == 0, ahead.Milliseconds()}
 	}
 	return told
 }

@@ -583,7 +583,7 @@ func (c *Console) key(v *visit) (*view, error) {
 }
 
 func (c *Console) partitions(v *visit) (*view, error) {
-	all, err := v.client.Partitions(v.Context())
+	all, err := v.client.Instances(v.Context())
 	if err != nil {
 		return nil, err
 	}

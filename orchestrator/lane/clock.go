@@ -22,6 +22,7 @@ type clock struct {
 	newest  time.Time    // what Kafka said then
 	since   time.Time    // when it said so first, by the timer
 	off     atomic.Int64 // how far the clock is ahead, if it is far off, else 0
+	known   atomic.Bool  // the last look told
 }
 
 // reading is that of the clock, and of the timer beside it.
@@ -85,15 +86,17 @@ func (l *Lane) judge(newest time.Time) {
 	}
 	ahead, behind := c.judged.wall.Sub(newest), newest.Sub(now.wall)
 	var off time.Duration
-	switch {
 	// Kafka tells the greatest time. Where that stays although the lane has written since,
 	// its clock was ahead once, and nobody can tell.
-	case c.judged.timer.Sub(c.since) >= staysFor:
+	told := c.judged.timer.Sub(c.since) < staysFor
+	switch {
+	case !told:
 	case ahead > l.farOff():
 		off = ahead
 	case behind > l.farOff():
 		off = -behind
 	}
+	c.known.Store(told)
 	was := c.off.Swap(int64(off))
 	switch {
 	case off != 0 && was == 0:
@@ -103,6 +106,12 @@ func (l *Lane) judge(newest time.Time) {
 	case off == 0 && was != 0:
 		l.log.Info("the clock is right again")
 	}
+}
+
+// Clock is how far the clock was ahead of Kafka's when it was looked at last, negative if it was behind, if it was far off, and
+// else 0. It is not known where Kafka does not stamp the journal, or its own clock was ahead once.
+func (l *Lane) Clock() (ahead time.Duration, known bool) {
+	return time.Duration(l.clock.off.Load()), l.clock.known.Load()
 }
 
 // ErrClock says that the clock of an instance is far off Kafka's.

@@ -79,6 +79,9 @@ func TestAClockThatIsFarOff(t *testing.T) {
 			if err := l.Unwell(); err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("it says %v", err)
 			}
+			if off, known := l.Clock(); !known || off.Round(time.Minute) != test.off {
+				t.Errorf("it is %s off, which is known: %t", off, known)
+			}
 			l.look = true
 			must(t, l.supervise())
 			if len(l.due.found) > 0 {
@@ -105,6 +108,9 @@ func TestAClockThatIsFarOff(t *testing.T) {
 			s.plays("it is right", 3, projections.Running, tick, c.told())
 			if err := l.Unwell(); err != nil {
 				t.Errorf("it is not believed: %v", err)
+			}
+			if off, known := l.Clock(); !known || off != 0 {
+				t.Errorf("it is %s off, which is known: %t", off, known)
 			}
 			s.plays("it supervises", 4, projections.Expired, tick, look, c.told(), look)
 		})
