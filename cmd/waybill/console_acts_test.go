@@ -245,6 +245,11 @@ var inBrowser = []browserAct{
 	{"POST /orders/{id}/signal", func(a *operator) {
 		a.order("asks", "signal", "Signal: a step heard it.", fills{"signal", "paid"}, fills{"data", `{"by":"card"}`})
 	}},
+	{"POST /signals", func(a *operator) {
+		a.at("/signals?signal=vote&workflow=deal")
+		a.does(fmt.Sprintf(`form[action="/signals"]:has([name=under][value=%q])`, a.name), "Signal: a step heard it.", fills{"signal", "vote"}, fills{"data", `{"for":true}`})
+		becomes(a.T, a.server, a.of("keyed"), projections.Processed)
+	}},
 	{"POST /orders/{id}/decide", func(a *operator) {
 		a.order("asks", "decide", "What you decided is recorded.", fills{"outcome", "granted"}, fills{"by", "ana"}, fills{"note", "known"})
 		a.says("granted; by ana")
@@ -359,6 +364,8 @@ func (a *operator) begin(brokers string) {
 	for n := range inBulk {
 		submit("asks", a.of(fmt.Sprint("many-", n)), fmt.Sprintf(`{"customer":%q}`, a.name))
 	}
+	waybill(a.T, "", "workflow", "register", write(a.T, "deal.yaml", "{workflow: deal, steps: [{name: vote, listen: vote, key: input.ref}]}"), "--server", a.server).want(a.T, 0, "deal@1", "")
+	submit("deal", a.of("keyed"), fmt.Sprintf(`{"ref":%q}`, a.name))
 	waybill(a.T, "", "schedule", "apply", write(a.T, "s.yaml", "{schedule: "+a.of("nightly")+", cron: '30 3 * * *', workflow: order-fulfilment}"), "--server", a.server).want(a.T, 0, "nightly", "")
 
 	kafka := must(kgo.NewClient(kgo.SeedBrokers(brokers)))
@@ -386,6 +393,9 @@ func (a *operator) begin(brokers string) {
 	})
 	submit("asks", a.of("early"), `{}`)
 	oracle.Until(a.T, "orders wait", func() error {
+		if o, err := client.Order(a.Context(), a.of("keyed")); err != nil || o.Steps[0].State != projections.Listening {
+			return fmt.Errorf("keyed does not: %w", err)
+		}
 		for _, what := range []string{"asks", "declined", "early"} {
 			if o, err := client.Order(a.Context(), a.of(what)); err != nil || !slices.ContainsFunc(o.Steps, func(s api.Step) bool { return s.State == projections.Approving }) {
 				return fmt.Errorf("%s does not: %w", what, err)
