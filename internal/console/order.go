@@ -519,15 +519,15 @@ func (c *Console) act(v *visit) (*view, error) {
 		}
 	}
 	to := func(done string) *view { return &view{to: orderPath(id), done: done} }
-	switch {
-	case name == rerun:
+	switch name {
+	case rerun:
 		receipt, err := v.client.Rerun(v.Context(), id, &api.Rerun{ID: v.key(), Input: json.RawMessage(raw(v.value("input")))})
 		if err != nil {
 			return nil, err
 		}
 		v.appears(receipt.OrderID)
 		return &view{to: orderPath(receipt.OrderID), done: rerun}, nil
-	case name == signal:
+	case signal:
 		heard, err := v.client.Signal(v.Context(), id, &api.Signal{Signal: v.value("signal"), ID: v.key(), Data: json.RawMessage(raw(v.value("data")))})
 		if err != nil {
 			return nil, err

@@ -86,11 +86,12 @@ func (l *Lane) judge(newest time.Time) {
 	}
 	ahead, behind := c.judged.wall.Sub(newest), newest.Sub(now.wall)
 	var off time.Duration
+	told := true
+	switch {
 	// Kafka tells the greatest time. Where that stays although the lane has written since,
 	// its clock was ahead once, and nobody can tell.
-	told := c.judged.timer.Sub(c.since) < staysFor
-	switch {
-	case !told:
+	case c.judged.timer.Sub(c.since) >= staysFor:
+		told = false
 	case ahead > l.farOff():
 		off = ahead
 	case behind > l.farOff():
