@@ -22,8 +22,31 @@ func (o *Order) alertedAt() time.Time {
 	return o.Alert.At
 }
 
-// indexOpen moves an order in the index of open alerts, of open approvals, or of those that wait for
-// signals. A zero time is none.
+// held says whether deciding on what this is of has failed, and waits for an operator.
+func (o *Order) held() bool { return o.Hold != nil && !o.alertedAt().IsZero() }
+
+// indexAlert moves an order in the index of open alerts, which says of each whether it is held.
+func indexAlert(b *pebble.Batch, partition int32, id string, old, o *Order) error {
+	before, now := old.alertedAt(), o.alertedAt()
+	if !before.IsZero() && !now.Equal(before) {
+		if err := b.Delete(openKey(kindAlert, partition, before, id), nil); err != nil {
+			return err
+		}
+	}
+	if now.IsZero() || now.Equal(before) && o.held() == old.held() {
+		return nil
+	}
+	return b.Set(openKey(kindAlert, partition, now, id), heldMark(o), nil)
+}
+
+func heldMark(o *Order) []byte {
+	if o.held() {
+		return []byte{1}
+	}
+	return nil
+}
+
+// indexOpen moves an order in the index of open approvals, or of those that wait for signals. A zero time is none.
 func indexOpen(b *pebble.Batch, kind byte, partition int32, order string, before, now time.Time) error {
 	if now.Equal(before) {
 		return nil

@@ -3,7 +3,6 @@ package projections
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 
@@ -14,7 +13,7 @@ import (
 type Counts struct {
 	// Orders are how many have not ended, of each workflow and state.
 	Orders map[Standing]int
-	// Alerts are how many are open, Approvals how many orders wait for people to decide, and Held how many are held.
+	// Alerts are how many are open, Approvals how many orders wait for people to decide, and Held how many are held, limits, schedules and homes of keys among them.
 	Alerts, Approvals, Held int
 }
 
@@ -81,11 +80,10 @@ func (p *Partition) count() {
 	}()
 }
 
-// countIn counts what the indexes of a partition list. Which orders are held only their records say: of those in Error
-// they are read.
+// countIn counts what the indexes of a partition list.
 func (s *Store) countIn(view *pebble.Snapshot, partition int32) (sum Counts, err error) {
 	sum.Orders = make(map[Standing]int)
-	each := func(from []byte, key func(k, value []byte) error) error {
+	each := func(from []byte, key func(k, value []byte)) error {
 		it, err := view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(from)})
 		if err != nil {
 			return damage(err)
@@ -95,9 +93,7 @@ func (s *Store) countIn(view *pebble.Snapshot, partition int32) (sum Counts, err
 				_ = it.Close() // nobody waits for what it found
 				return pebble.ErrClosed
 			}
-			if err := key(it.Key(), it.Value()); err != nil {
-				return errors.Join(err, it.Close())
-			}
+			key(it.Key(), it.Value())
 		}
 		return it.Close()
 	}
@@ -112,46 +108,26 @@ func (s *Store) countIn(view *pebble.Snapshot, partition int32) (sum Counts, err
 				sum.Orders[Standing{string(workflow), state}] = n
 			}
 		}
-		err := each(from, func(k, id []byte) error {
+		err := each(from, func(k, _ []byte) {
 			is, _, _ := bytes.Cut(k[len(from):], []byte{0})
 			if !bytes.Equal(is, workflow) {
 				note()
 				workflow, n = bytes.Clone(is), 0
 			}
 			n++
-			if state != Error {
-				return nil
-			}
-			held, err := heldIn(view, partition, string(id))
-			if held {
-				sum.Held++
-			}
-			return err
 		})
 		if note(); err != nil {
 			return sum, err
 		}
 	}
-	for kind, n := range map[byte]*int{kindAlert: &sum.Alerts, kindApproval: &sum.Approvals} {
-		if err := each(prefix(partition, kind), func(_, _ []byte) error { *n++; return nil }); err != nil {
-			return sum, err
-		}
-	}
-	return sum, nil
-}
-
-// heldIn says whether an order is held that is there.
-func heldIn(view *pebble.Snapshot, partition int32, id string) (held bool, err error) {
-	value, closer, err := view.Get(orderKey(partition, id))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, fmt.Errorf("%w: order %q is listed but not there", errDamaged, id)
-	}
-	if err != nil {
-		return false, damage(err)
-	}
-	defer func() { err = errors.Join(err, closer.Close()) }()
-	o, _, err := decodeRecord(id, value)
-	return err == nil && o.Hold != nil, err
+	return sum, errors.Join(
+		each(prefix(partition, kindAlert), func(_, held []byte) {
+			if sum.Alerts++; len(held) > 0 {
+				sum.Held++
+			}
+		}),
+		each(prefix(partition, kindApproval), func(_, _ []byte) { sum.Approvals++ }),
+	)
 }
 
 // moved counts an order as it is, and no more as it was written before, nil if it was not.
@@ -176,7 +152,7 @@ func (c *Counts) has(o *Order, n int) {
 	if !o.ApprovingSince().IsZero() {
 		c.Approvals += n
 	}
-	if o.State == Error && o.Hold != nil {
+	if o.held() {
 		c.Held += n
 	}
 }

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"errors"
 	"maps"
 	"path/filepath"
 	"testing"
@@ -31,8 +32,13 @@ func TestWhatWaitsIsCounted(t *testing.T) {
 	j.add(accepted("o-2", "a"), events.Event{Type: events.OrderErrored, Order: "o-2", Reason: "it failed"}, events.Event{Type: events.AlertRaised, Order: "o-2", Reason: "it failed"})
 	j.add(accepted("o-3", "b"), events.Event{Type: events.StepApproving, Order: "o-3", Step: "s0", Attempt: 1, Roles: []string{"boss"}, Outcomes: []string{"yes"}})
 	j.add(accepted("o-4", "b"), events.Event{Type: events.OrderCancelled, Order: "o-4"})
-	j.add(accepted("o-5", "a"), events.Event{Type: events.OrderErrored, Order: "o-5", Reason: "it panicked", Held: true})
-	j.add(accepted("o-6", "a"), events.Event{Type: events.OrderErrored, Order: "o-6", Reason: "it panicked", Held: true}, events.Event{Type: events.OrderCancelled, Order: "o-6"})
+	panics := func(id string) []events.Event {
+		return []events.Event{{Type: events.OrderErrored, Order: id, Reason: "it panicked", Held: true}, {Type: events.AlertRaised, Order: id, Reason: "it panicked"}}
+	}
+	j.add(append([]events.Event{accepted("o-5", "a")}, panics("o-5")...)...)
+	j.add(append([]events.Event{accepted("o-6", "a")}, append(panics("o-6"), events.Event{Type: events.OrderCancelled, Order: "o-6"})...)...)
+	const limit = "@/limit.crm"
+	j.add(append([]events.Event{{Type: events.LimitApplied, Order: limit, Limit: &events.Limit{AtATime: 1}}}, panics(limit)...)...)
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir)
 	if _, known := s.Counts(0); known {
@@ -44,18 +50,25 @@ func TestWhatWaitsIsCounted(t *testing.T) {
 	for _, n := range is.Orders {
 		waits += n
 	}
-	if is.Orders[Standing{"a", Processing}] != 1 || is.Orders[Standing{"a", Error}] != 2 || waits != 4 || is.Alerts != 1 || is.Approvals != 1 || is.Held != 1 {
+	if is.Orders[Standing{"a", Processing}] != 1 || is.Orders[Standing{"a", Error}] != 2 || waits != 4 || is.Alerts != 3 || is.Approvals != 1 || is.Held != 2 {
 		t.Errorf("counted are %+v", is)
 	}
 	must(t, s.Close())
 
 	s = mustOpen(t, dir)
 	p := partition(t, s, 0)
-	if again := counted(t, s); !maps.Equal(again.Orders, is.Orders) || again.Alerts != 1 || again.Approvals != 1 || again.Held != 1 {
+	if again := counted(t, s); !maps.Equal(again.Orders, is.Orders) || again.Alerts != 3 || again.Approvals != 1 || again.Held != 2 {
 		t.Errorf("counted are %+v once it was opened again, and were %+v", again, is)
 	}
 	j.records = nil
-	j.add(events.Event{Type: events.OrderCancelled, Order: "o-2"}, events.Event{Type: events.OrderReleased, Order: "o-5"})
+	j.add(events.Event{Type: events.OrderCancelled, Order: "o-2"}, events.Event{Type: events.OrderReleased, Order: limit})
+	must(t, fold(p, j.records))
+	must(t, p.Flush())
+	if after := counted(t, s); after.Alerts != 1 || after.Held != 1 {
+		t.Errorf("counted are %+v once one order has ended, and the limit is released", after)
+	}
+	j.records = nil
+	j.add(events.Event{Type: events.OrderReleased, Order: "o-5"})
 	must(t, fold(p, j.records))
 	must(t, p.Flush())
 	if after := counted(t, s); after.Orders[Standing{"a", Error}] != 0 || after.Alerts != 0 || after.Held != 0 {
@@ -66,6 +79,25 @@ func TestWhatWaitsIsCounted(t *testing.T) {
 		t.Errorf("counted are %+v of nothing", none)
 	}
 	must(t, s.Close())
+}
+
+// The index of alerts knows of a hold that began, or ended, in the millisecond in which the order was in Error without it.
+func TestAHoldInTheMillisecondOfAnAlert(t *testing.T) {
+	s, _ := temporary(t)
+	failed := &Order{ID: "o-1", State: Error, Alert: &events.Alert{At: start}}
+	held := &Order{ID: "o-1", State: Error, Alert: &events.Alert{At: start}, Hold: &Hold{State: Error, Alert: failed.Alert}}
+	for n, change := range [][2]*Order{{{}, failed}, {failed, held}, {held, failed}, {failed, held}, {held, {}}} {
+		b := s.db.NewBatch()
+		must(t, indexAlert(b, 0, "o-1", change[0], change[1]))
+		must(t, b.Commit(nil))
+		view := s.db.NewSnapshot()
+		is, err := s.countIn(view, 0)
+		must(t, errors.Join(err, view.Close()))
+		want := Counts{Orders: make(map[Standing]int)}
+		if want.has(change[1], 1); is.Alerts != want.Alerts || is.Held != want.Held {
+			t.Errorf("change %d: counted are %+v, and not %+v", n, is, want)
+		}
+	}
 }
 
 // Whatever stands in journals that other releases wrote is counted as it is listed.

@@ -103,7 +103,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		}
 	}
 
-	if err := indexOpen(b, kindAlert, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
+	if err := indexAlert(b, p.id, o.ID, old, o); err != nil {
 		return err
 	}
 	if err := indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingSince(), o.ApprovingSince()); err != nil {
@@ -197,7 +197,7 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, of
 	}
 	return errors.Join(
 		b.Delete(listingKey(p.id, old), nil),
-		indexOpen(b, kindAlert, p.id, o.ID, old.alertedAt(), time.Time{}),
+		indexAlert(b, p.id, o.ID, old, new(Order)),
 		indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingSince(), time.Time{}),
 		indexOpen(b, kindListens, p.id, o.ID, old.listensAt(), time.Time{}),
 		indexLabels(b, p.id, o, old),

@@ -14,7 +14,7 @@ const (
 	kindOrder    = 'o' // order -> record
 	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input", ":undo", ":page" or ":input:" number -> large output, input, undo's input, items at hand, input under an earlier key; order NUL ":held:" source -> large input that waits
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing, or that it is asleep; without a step the order's own
-	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
+	kindAlert    = 'a' // inverted milliseconds, order -> nothing, or that it is held: the open alerts
 	kindApproval = 'p' // milliseconds, order -> nothing: those that wait for people to decide
 	kindListens  = 'w' // milliseconds, order -> nothing: those that wait for signals
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic

@@ -100,7 +100,7 @@ var migrations = map[int]migration{
 	15: appended((*reader).orderOfLayout15, (*writer).since16),
 	// The order's record has the tracestate and the baggage of its submission, and which children left something.
 	16: appended((*reader).orderOfLayout16, (*writer).since17),
-	// Orders that wait for signals have an index.
+	// Orders that wait for signals have an index, and that of open alerts says which are held.
 	17: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
 		if bytes.HasPrefix(value, []byte(forgottenMark)) {
 			return nil
@@ -111,7 +111,13 @@ var migrations = map[int]migration{
 		if r.err != nil {
 			return r.err
 		}
-		return indexOpen(b, kindListens, int32(binary.BigEndian.Uint32(key)), id, time.Time{}, o.listensAt())
+		partition := int32(binary.BigEndian.Uint32(key))
+		if o.held() {
+			if err := indexAlert(b, partition, id, new(Order), o); err != nil {
+				return err
+			}
+		}
+		return indexOpen(b, kindListens, partition, id, time.Time{}, o.listensAt())
 	}},
 }
 

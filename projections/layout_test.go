@@ -99,8 +99,8 @@ func TestRecordsOfLayout16(t *testing.T) {
 }
 
 // An order of layout 17 gets the place in the index of those that wait for signals that this release would have given it,
-// and none if it does not wait.
-func TestWaitsForSignalsOfLayout17(t *testing.T) {
+// and none if it does not wait; and that of open alerts says that it is held.
+func TestOrdersOfLayout17(t *testing.T) {
 	s, _ := temporary(t)
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawOrder(t)
@@ -119,13 +119,16 @@ func TestWaitsForSignalsOfLayout17(t *testing.T) {
 		}
 		var have, want [][]byte
 		for ok := it.First(); ok; ok = it.Next() {
-			have = append(have, bytes.Clone(it.Key()))
+			have = append(have, slices.Concat(it.Key(), it.Value()))
 		}
 		if err := it.Close(); err != nil {
 			t.Fatal(err)
 		}
+		if o.State == Error && o.Hold != nil && o.Alert != nil && !o.Alert.At.IsZero() {
+			want = append(want, append(openKey(kindAlert, 7, o.Alert.At, "o-1"), 1))
+		}
 		if !o.State.Final() && !o.UpdatedAt.IsZero() && slices.ContainsFunc(o.Steps, func(s Step) bool { return s.State == Listening }) {
-			want = [][]byte{openKey(kindListens, 7, o.UpdatedAt, "o-1")}
+			want = append(want, openKey(kindListens, 7, o.UpdatedAt, "o-1"))
 		}
 		if !slices.EqualFunc(have, want, bytes.Equal) {
 			t.Fatalf("the index has %x, and not %x", have, want)

@@ -242,15 +242,6 @@ func TestDamagedValues(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("an order in Error that is not there is counted", func(t *testing.T) {
-		s, _ := folded(t, longJournal(3))
-		must(t, s.db.Set(listingKey(0, &Order{ID: "ghost", State: Error, Workflow: "flow", AcceptedAt: start}), []byte("ghost"), nil))
-		view := s.db.NewSnapshot()
-		defer view.Close()
-		if _, err := s.countIn(view, 0); !errors.Is(err, ErrDamaged) {
-			t.Error(err)
-		}
-	})
 	for name, key := range map[string][]byte{
 		"alert of an order that is not there": openKey(kindAlert, 0, start, "ghost"),
 		"alert of an order that has none":     openKey(kindAlert, 0, start, "o-000"),
