@@ -247,7 +247,7 @@ var inBrowser = []browserAct{
 	}},
 	{"POST /signals", func(a *operator) {
 		a.at("/signals?signal=vote&workflow=deal")
-		a.does(fmt.Sprintf(`form[action="/signals"]:has([name=under][value=%q])`, a.name), "Signal: a step heard it.", fills{"signal", "vote"}, fills{"data", `{"for":true}`})
+		a.does(fmt.Sprintf(`form[action="/signals"]:has([name=under][value*=%q])`, a.name), "Signal: a step heard it.", fills{"signal", "vote"}, fills{"data", `{"for":true}`})
 		becomes(a.T, a.server, a.of("keyed"), projections.Processed)
 	}},
 	{"POST /orders/{id}/decide", func(a *operator) {

@@ -93,7 +93,7 @@ func TestConsoleLive(t *testing.T) {
 	b.page(200, "/orders/o-1?event=2", "!data-live", "!live.js")
 	b.page(200, "/workflows", "!data-live", "!live.js")
 
-	for _, path := range []string{"/", "/orders", "/alerts", "/approvals", "/orders/o-1"} {
+	for _, path := range []string{"/", "/orders", "/alerts", "/approvals", "/signals", "/orders/o-1"} {
 		_, tag, first := b.tagged(path, "")
 		status, again, said := b.tagged(path, tag)
 		if tag == "" || status != http.StatusNotModified || again != tag || said != "" {

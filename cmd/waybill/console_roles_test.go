@@ -41,7 +41,7 @@ func TestWhoMaySeePages(t *testing.T) {
 	forms := map[string]string{
 		"POST /bulk": "command=pause&state=Error", "POST /orders/o-1/skip-step": "step=charge", "POST /orders/o-1/signal": "signal=go", "POST /orders/o-1/decide": "step=s&outcome=yes",
 		"POST /orders/o-1/label": "labels=a%3Db", "POST /orders/o-1/change": "priority=high", "POST /orders/o-1/terminate": "note=n", "POST /workflows": "definition=no",
-		"POST /workflows/order-fulfilment/retire": "version=1", "POST /signals": "signal=go&under=ref-7",
+		"POST /workflows/order-fulfilment/retire": "version=1", "POST /signals": "signal=go&under=%22ref-7%22",
 	}
 	table := "| |" + strings.Repeat(" %s |", len(identity.Roles)) + "\n| --- |" + strings.Repeat(" --- |", len(identity.Roles)) + "\n"
 	names := make([]any, len(identity.Roles))

@@ -127,13 +127,13 @@ func TestConsole(t *testing.T) {
 	b.page(422, "/keys?key=", "Unprocessable")
 
 	// What waits for signals, and those that are sent from there.
-	b.page(200, "/signals", "aria-current=\"page\">Signals<", `href="/orders/k%2F1"`, "paid, under key ref-7", `action="/signals"`, `name="under" value="ref-7"`, `href="/orders/a%2F1"`, `action="/orders/a%2F1/signal"`, "!None")
+	b.page(200, "/signals", "aria-current=\"page\">Signals<", `href="/orders/k%2F1"`, "paid, under key ref-7", `action="/signals"`, `name="under" value="&#34;ref-7&#34;"`, `href="/orders/a%2F1"`, `action="/orders/a%2F1/signal"`, "!None")
 	b.page(200, "/signals?signal=paid&workflow=hears", "k/1", "!a/1", `name="signal" value="paid"`, `name="workflow" value="hears"`, `name="ofSignal" value="paid"`)
 	b.page(200, "/signals?signal=nothing", "None.")
 	b.page(422, "/signals?after=bad", "after is not a place that a page gave")
-	b.send(422, "/signals", "key=s-k&signal=paid&under=ref-7&data=no+json", "is no JSON")
-	b.send(422, "/signals", "key=s-k&signal=paid&under=", "Unprocessable")
-	b.send(200, "/signals", "key=s-k&signal=paid&under=ref-7&data=1&ofWorkflow=hears", "a step heard it", `name="workflow" value="hears"`)
+	b.send(422, "/signals", "key=s-k&signal=paid&under=%22ref-7%22&data=no+json", "is no JSON")
+	b.send(422, "/signals", "key=s-k&signal=paid&under=", "does not say under which key")
+	b.send(200, "/signals", "key=s-k&signal=paid&under=%22ref-7%22&data=1&ofWorkflow=hears", "a step heard it", `name="workflow" value="hears"`)
 	becomes(t, server, "k/1", projections.Processed)
 	b.page(200, "/signals?workflow=hears", "None.", "!k/1")
 	b.page(404, "/orders/o-9", "there is no order")

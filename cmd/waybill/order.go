@@ -105,7 +105,7 @@ func newOrderList() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	filter := addFilter(flags)
-	flags.Var(chooser{one: &filter.step}, "step", "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps")
+	flags.Var(chooser{one: &filter.step}, "step", "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps, or waits for signals or people")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "step", "limit")
 	var when span

@@ -258,7 +258,7 @@ func newOrderAct(a *act) *cobra.Command {
 	flags := cmd.Flags()
 	c := events.Command{Command: a.command}
 	many := &bulk{act: a, filter: addFilter(flags)}
-	step := "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps"
+	step := "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps, or waits for signals or people"
 	if a.takesStep {
 		step = "the step; without an order id also: " + step
 	}

@@ -13,8 +13,8 @@ func newSignals() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "signals", Short: "List what waits for signals",
 		Long: `Lists the steps that wait for signals: for which, until when, and since when, the
-order first that has not changed for longest. Where an order has changed since the
-step began to wait, it says before when that was.
+order first that has not changed for longest. Where something came to the order behind
+that, be it with it, it says by when the step waited.
 
 To tell an order what happened: waybill order signal ORDER SIGNAL; those that wait
 under a key: waybill signal KEY SIGNAL.`,
@@ -43,7 +43,7 @@ under a key: waybill signal KEY SIGNAL.`,
 					w := &all[i]
 					since := out.when(w.Since)
 					if w.Since == nil {
-						since = "before " + out.when(w.UpdatedAt)
+						since = "by " + out.when(w.UpdatedAt)
 					}
 					row(w.Order, w.Step, words.Workflow(w.Workflow, w.Version), words.WaitState(w), since, out.when(w.Until), words.Waited(w))
 				}

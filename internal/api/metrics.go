@@ -174,7 +174,7 @@ var (
 	ordersOpen    = prometheus.NewDesc("waybill_orders", "Orders that have not ended. Of the partitions that this instance serves.", []string{"workflow", "state"}, nil)
 	alertsOpen    = prometheus.NewDesc("waybill_alerts_open", "Orders in Error with an open alert. Of the partitions that this instance serves.", nil, nil)
 	approvalsOpen = prometheus.NewDesc("waybill_approvals_open", "Orders that wait for people to decide. Of the partitions that this instance serves.", nil, nil)
-	ordersHeld    = prometheus.NewDesc("waybill_orders_held", "Orders that are held, because deciding on them failed, until an operator releases them. Of the partitions that this instance serves.", nil, nil)
+	ordersHeld    = prometheus.NewDesc("waybill_orders_held", "Orders that are held, and limits, schedules and keys, because deciding on them failed, until an operator releases them. Of the partitions that this instance serves.", nil, nil)
 	uncounted     = prometheus.NewDesc("waybill_partitions_uncounted", "Partitions that this instance serves of which it is not known yet how many orders wait: they are not in waybill_orders, waybill_alerts_open, waybill_approvals_open and waybill_orders_held.", nil, nil)
 	limitWaiting  = prometheus.NewDesc("waybill_limit_waiting", "Attempts that wait for a place of the limit. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)
 	limitTaken    = prometheus.NewDesc("waybill_limit_taken", "Places of the limit that are taken. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)

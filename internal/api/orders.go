@@ -376,7 +376,7 @@ type ListFilter struct {
 	State    string   `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected" doc:"Only orders in this state"`
 	Workflow string   `query:"workflow" minLength:"1" doc:"Only orders of this workflow"`
 	Where    []string `query:"where,explode" maxItems:"16" example:"customer=c-17" doc:"Only orders that have this label, or are found by this value of their input, as NAME=VALUE; several must all hold. They come partition by partition, in each by workflow, newest first. It takes the role payload-reader: orders of workflows for which the caller does not have it are not found"`
-	Step     string   `query:"step" minLength:"1" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since, or that keeps them in Error, or sleeps"`
+	Step     string   `query:"step" minLength:"1" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since, or that keeps them in Error, or sleeps, or waits for signals or people"`
 }
 
 type listInput struct {

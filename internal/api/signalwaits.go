@@ -21,7 +21,7 @@ type SignalWait struct {
 	Step         string            `json:"step"`
 	Listens
 	Keyed     bool  `json:"keyed" doc:"It hears them under a key, and none that is sent to its order"`
-	Since     *Time `json:"since" doc:"Since when it waits; null where the order has changed since: it has waited for longer than since updatedAt then"`
+	Since     *Time `json:"since" doc:"Since when it waits; null where something came to the order behind that, be it with it: it began at updatedAt then, or before"`
 	UpdatedAt *Time `json:"updatedAt" doc:"When the order changed last"`
 	Until     *Time `json:"until" doc:"When it waits no more; null for never, and during a pause"`
 	Masked    bool  `json:"masked,omitzero" doc:"The key is left out, because the caller does not have the role payload-reader"`
@@ -47,7 +47,7 @@ func (s *Server) signalWaits(api huma.API) {
 }
 
 type signalWaitsInput struct {
-	Signal   string `query:"signal" minLength:"1" example:"payment" doc:"Only what still waits for a signal of this name"`
+	Signal   string `query:"signal" pattern:"^[a-zA-Z0-9._-]{1,100}$" example:"payment" doc:"Only what still waits for a signal of this name"`
 	Workflow string `query:"workflow" minLength:"1" doc:"Only orders of this workflow"`
 	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After    string `query:"after" doc:"The next of the page before"`

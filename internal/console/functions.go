@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ func (c *Console) functions() template.FuncMap {
 		"json":     pretty,
 		"short":    words.Short,
 		"brief":    brief,
+		"quoted":   func(key *string) string { return strconv.Quote(*key) },
 		"flow":     words.Workflow,
 		"state":    words.State,
 		"stands":   words.StandsAt,

@@ -300,7 +300,10 @@ func (c *Console) signalKey(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := strings.ReplaceAll(v.Form.Get("under"), "\r\n", "\n") // with the space around it, and with the ends of lines that it has
+	key, err := strconv.Unquote(v.Form.Get("under")) // browsers have ends of lines of their own
+	if err != nil {
+		return nil, unfit("The form does not say under which key. Load the page again.")
+	}
 	heard, err := v.client.SignalKey(v.Context(), &api.KeySignal{Signal: v.value("signal"), Key: key, ID: v.key(), Data: json.RawMessage(data)})
 	if err != nil {
 		return nil, err

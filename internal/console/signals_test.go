@@ -16,7 +16,7 @@ import (
 
 // Who may tell an order what happened has the form for it, and for those that wait under a key who may tell any.
 func TestWhoSendsSignals(t *testing.T) {
-	key, then := "ref 7\n", &api.Time{Time: time.Now().Add(-3*time.Hour - time.Minute)}
+	key, then := "ref 7\r\n\r", &api.Time{Time: time.Now().Add(-3*time.Hour - time.Minute)}
 	waits := []api.SignalWait{
 		{Order: "b/1", Workflow: "bill", Version: 1, ProcessState: projections.Pending, Step: "paid", Listens: api.Listens{How: "any", Signals: []string{"payment", "refusal"}, Left: 1}, Since: then, UpdatedAt: then, Until: &api.Time{Time: time.Now().Add(49 * time.Hour)}},
 		{Order: "d-1", Workflow: "deal", Version: 2, ProcessState: projections.Error, Held: true, Step: "vote", Listens: api.Listens{How: "one", Signals: []string{"vote"}, Left: 2, Key: &key}, Keyed: true, UpdatedAt: then},
@@ -27,9 +27,9 @@ func TestWhoSendsSignals(t *testing.T) {
 		grants []api.Grant
 		want   []string
 	}{
-		"viewer": {[]api.Grant{{Roles: []identity.Role{identity.Viewer}}}, []string{"3 h ago", "in 2 d", "before <time", "any of payment, refusal", "2 of vote, under key ref 7", "under a key that is left out", "Error, held", "Pending, paused", "3 steps that wait for signals", "!<form method=\"post\" action=\"/orders", "!" + toKey}},
+		"viewer": {[]api.Grant{{Roles: []identity.Role{identity.Viewer}}}, []string{"3 h ago", "in 2 d", ">by <time", "any of payment, refusal", "2 of vote, under key ref 7", "under a key that is left out", "Error, held", "Pending, paused", "3 steps that wait for signals", "!<form method=\"post\" action=\"/orders", "!" + toKey}},
 		"of one": {[]api.Grant{{Roles: []identity.Role{identity.Viewer, identity.Submitter}, Workflows: []string{"bill"}}}, []string{toOrder, "<option>refusal</option>", "!" + toKey, "!/orders/d-1/signal"}},
-		"of all": {[]api.Grant{{Roles: []identity.Role{identity.Viewer, identity.Submitter}}}, []string{toOrder, toKey, "name=\"under\" value=\"ref 7\n\"", "!/orders/d-1/signal", "!/orders/d-2/signal", `name="ofSignal" value="vote"`}},
+		"of all": {[]api.Grant{{Roles: []identity.Role{identity.Viewer, identity.Submitter}}}, []string{toOrder, toKey, `name="under" value="&#34;ref 7\r\n\r&#34;"`, "!/orders/d-1/signal", "!/orders/d-2/signal", `name="ofSignal" value="vote"`}},
 	} {
 		var sent api.KeySignal
 		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func TestWhoSendsSignals(t *testing.T) {
 		if name != "of all" {
 			continue
 		}
-		said := ask(http.MethodPost, "/signals", "key=k-1&signal=vote&under=ref+7%0D%0A&data=1&ofSignal=vote&ofWorkflow=d%26b")
+		said := ask(http.MethodPost, "/signals", "key=k-1&signal=vote&under=%22ref+7%5Cr%5Cn%5Cr%22&data=1&ofSignal=vote&ofWorkflow=d%26b")
 		if to := said.Header().Get("Location"); said.Code != http.StatusSeeOther || to != "/signals?signal=vote&workflow=d%26b" || sent.Key != key || sent.Signal != "vote" || string(sent.Data) != "1" || sent.ID == "" {
 			t.Errorf("%d, it leads to %s, and sent was %+v", said.Code, to, sent)
 		}
