@@ -85,16 +85,23 @@ func TestRunBesideOrdersThatWait(t *testing.T) {
 	}
 }
 
-// An instance that has its partitions asks for something while it has nothing to do, on connections
-// that are gone with it.
+// An instance that has its partitions asks for something while it has nothing to do, and the clients of its lanes are
+// among those whose connections are counted.
 func TestRunIdle(t *testing.T) {
-	r, err := Run(t.Context(), Options{Partitions: 4, InFlight: 4, Orders: 20, Single: 5, Idle: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	run := func(partitions int32) *Report {
+		r, err := Run(t.Context(), Options{Partitions: partitions, InFlight: 4, Orders: 20, Single: 5, Idle: 300 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	one, four := run(1), run(4)
+	if i := four.Idle; four.Owned <= 0 || i == nil || i.Requests <= 0 || i.CPU <= 0 || i.Seconds < 0.3 {
+		t.Errorf("%+v, %+v", four, i)
 	}
 	// Each lane has four producers and two readers.
-	if r.Owned <= 0 || r.Connections < 4*6 || r.Idle == nil || r.Idle.Requests <= 0 || r.Idle.CPU <= 0 || r.Idle.Seconds < 0.3 {
-		t.Errorf("%+v, %+v", r, r.Idle)
+	if n := four.Connections - one.Connections; n < 3*6 {
+		t.Errorf("three lanes more have %d connections more: %d after %d", n, four.Connections, one.Connections)
 	}
 }
 

@@ -135,6 +135,23 @@ func (s *setting) addKafkas(u *Usage) {
 	}
 }
 
+// addAtRest adds what does not come of orders, as far as it was measured.
+func (s *setting) addAtRest(r *Report) {
+	if r.Owned > 0 {
+		s.add("all owned s", r.Owned)
+		s.add("connections", float64(r.Connections))
+	}
+	if i := r.Idle; i != nil {
+		s.add("idle: cores", i.CPU)
+		s.add("idle: requests/s", i.Requests)
+		s.add("idle: MiB", i.Memory)
+		if i.Kafka != nil {
+			s.add("idle: Kafka's cores", i.Kafka.CPU)
+			s.add("idle: Kafka's MiB", i.Kafka.Memory)
+		}
+	}
+}
+
 // Describe says in a few words what was measured.
 func (r *Report) Describe() string {
 	said := r.Shape.Describe()
@@ -182,19 +199,7 @@ func figures(reports []Report) map[string]*setting {
 			s.add("us/order", r.CPUPerOrder)
 			s.add("MiB", r.Memory)
 			s.addKafkas(r.Kafka)
-			if r.Owned > 0 {
-				s.add("all owned s", r.Owned)
-				s.add("connections", float64(r.Connections))
-			}
-			if i := r.Idle; i != nil {
-				s.add("idle: cores", i.CPU)
-				s.add("idle: requests/s", i.Requests)
-				s.add("idle: MiB", i.Memory)
-				if i.Kafka != nil {
-					s.add("idle: Kafka's cores", i.Kafka.CPU)
-					s.add("idle: Kafka's MiB", i.Kafka.Memory)
-				}
-			}
+			s.addAtRest(r)
 			if r.Rebuilt != nil {
 				s.add("rebuilt records/s", r.Rebuilt.RecordsPerSecond)
 			}
@@ -223,6 +228,10 @@ func figures(reports []Report) map[string]*setting {
 				s.add("a page: p50 ms", g.Pages.P50)
 				s.add("a page: p99 ms", g.Pages.P99)
 			}
+		}
+		// It is of the whole run, and of none of its rates.
+		if len(r.Rungs) > 0 && (r.Owned > 0 || r.Idle != nil) {
+			of(r, "at rest").addAtRest(r)
 		}
 	}
 	return all

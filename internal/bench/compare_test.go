@@ -2,7 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -82,6 +84,37 @@ func TestCompare(t *testing.T) {
 	}
 	closed := Report{Broker: "embedded", InFlight: 1024, OrdersPerSecond: 10}
 	if all, err := Compare([]Report{closed}, []Report{closed, other}); err != nil || len(all) != 1 || all[0].Changes[0].Figure != "orders/s" || all[0].Changes[0].New != 10 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// What does not come of orders is compared of runs at rates, too, once and apart from the rates; of runs
+// that did not measure it nothing is said.
+func TestCompareAtRest(t *testing.T) {
+	rested := ladderOf(1, 100, 200)
+	rested.Owned, rested.Connections = 1.5, 77
+	rested.Idle = &Idle{CPU: 0.25, Requests: 40, Memory: 90, Kafka: &Usage{CPU: 0.5, Memory: 300}}
+	all, err := Compare([]Report{rested}, []Report{rested})
+	if err != nil || len(all) != 3 || all[2].Setting != "embedded, 4 partitions, 1 instances, 3 steps, at rest" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	got := make(map[string]float64)
+	for _, c := range all[2].Changes {
+		got[c.Figure] = c.New
+	}
+	want := map[string]float64{
+		"all owned s": 1.5, "connections": 77, "idle: cores": 0.25, "idle: requests/s": 40, "idle: MiB": 90,
+		"idle: Kafka's cores": 0.5, "idle: Kafka's MiB": 300,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v instead of %v", got, want)
+	}
+	for _, rate := range all[:2] {
+		if slices.ContainsFunc(rate.Changes, func(c Change) bool { return want[c.Figure] != 0 }) {
+			t.Errorf("it is said of a rate: %+v", rate)
+		}
+	}
+	if all, err := Compare([]Report{ladderOf(1, 100)}, []Report{ladderOf(2, 100)}); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -17,7 +17,7 @@ func TestPage(t *testing.T) {
 		"2026-01-02", "abc", "2 cores", "go1", "", []bench.Report{run(900), run(1000), run(2500)}, "10% main.main", "--in-flight 1024",
 	}, "ladder-kafka": {
 		"2026-01-03", "def", "4 cores", "go1", "kafka:9", []bench.Report{{
-			Broker: "Kafka", Partitions: 8, Instances: 1, Shape: bench.Shape{Steps: 3},
+			Broker: "Kafka", Partitions: 8, Instances: 1, Shape: bench.Shape{Steps: 3}, Owned: 2,
 			Rungs: []bench.Rung{{Rate: 100, Carried: true, Kafka: &bench.Usage{Memory: 512}}, {Rate: 200}},
 		}}, "", "",
 	}})
@@ -38,6 +38,9 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(page, "Partitions: Apache Kafka") {
 		t.Error("a part that was not measured is there")
+	}
+	if strings.Contains(page, "at rest") {
+		t.Error("there is a row without a figure")
 	}
 	if head, _, _ := strings.Cut(page, "## At a rate: Apache"); strings.Contains(head, "Kafka's MiB") {
 		t.Error("there is a column without a figure")

@@ -161,7 +161,7 @@ func render(found map[string]*measured) string {
 }
 
 // table has a row for each setting, and returns of how many runs each is. What nothing was
-// measured of has no column.
+// measured of has no column, and a setting of which no column is has no row.
 func table(all []bench.Summary, columns []string, row func(...string)) (runs int) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c string) bool {
 		return !slices.ContainsFunc(all, func(s bench.Summary) bool { _, there := s.Figures[c]; return there })
@@ -169,6 +169,9 @@ func table(all []bench.Summary, columns []string, row func(...string)) (runs int
 	row(append([]string{""}, columns...)...)
 	row(append([]string{"---"}, slices.Repeat([]string{"---:"}, len(columns))...)...)
 	for _, s := range all {
+		if !slices.ContainsFunc(columns, func(c string) bool { _, there := s.Figures[c]; return there }) {
+			continue
+		}
 		cells := []string{s.Setting}
 		if carried, ok := s.Figures["carried"]; ok && carried.Min < 1 {
 			cells[0] += " (not carried in each run)"
