@@ -37,7 +37,7 @@ type figure struct{ part, setting, name string }
 // The reasons, as far as they were measured: docs/scale.md has the requests of an order, and what was tried.
 var (
 	moved = reason{
-		{"Writers that decide nothing take %s us of processor an order for the same records, of %s; the rest is deciding and keeping state (profile below).", []figure{
+		{"Writers that decide nothing take %s us of processor an order for the same records, of %s; the rest is deciding and keeping state.", []figure{
 			{"pipe", "4 writers", "us/order"}, {"full", "", "us/order"},
 		}},
 	}
@@ -61,7 +61,12 @@ var (
 		{"%s us of processor an order at 100 orders/s, %s at 4,000.", []figure{{"ladder", " 100 orders/s", "us/order"}, {"ladder", " 4000 orders/s", "us/order"}}},
 	}
 	turns = reason{
-		{"As embedded, and Kafka beside it: an order makes 7 requests at 500 orders/s and 17 at 250 ([scale](scale.md#what-an-order-asks-of-kafka)).", nil},
+		{"As embedded, and Kafka beside it: %s transactions and %s produce requests an order at 100 orders/s, %s and %s at 500 ([all requests](scale.md#what-an-order-asks-of-kafka)).", []figure{
+			{"ladder-kafka", " 100 orders/s", "transactions/order"},
+			{"ladder-kafka", " 100 orders/s", "produce requests/order"},
+			{"ladder-kafka", " 500 orders/s", "transactions/order"},
+			{"ladder-kafka", " 500 orders/s", "produce requests/order"},
+		}},
 		{"Eight writers that decide nothing, one for each lane, have p50 %s ms at 500 orders/s, one for all lanes %s ms ([below](#several-lanes-in-a-transaction-apache-kafka-8-partitions-500-orderss), [ADR 0050](adr/0050-a-lane-has-its-transactions-for-itself.md)).", []figure{
 			{"together-kafka", "8 writers", "p50 ms"}, {"together-kafka", "1 writers", "p50 ms"},
 		}},
