@@ -29,25 +29,30 @@ const (
 	attendancePatience = 2 * time.Second
 )
 
-// attendance keeps what Kafka said last. Who asks meanwhile waits for the answer.
-type attendance struct {
+// lasting is what Kafka said last, and is said again for a while. Who asks meanwhile waits for the answer.
+type lasting[T any] struct {
 	mu    sync.Mutex
-	said  map[string]Attendance
+	said  T
 	until time.Time // when to ask again
+}
+
+// get asks, if it is time to, for no longer than Kafka is waited for.
+func (l *lasting[T]) get(ctx context.Context, ask func(context.Context) T) T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().After(l.until) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attendancePatience) // others have its answer, too
+		defer cancel()
+		l.said = ask(ctx)
+		l.until = time.Now().Add(attendanceLasts)
+	}
+	return l.said
 }
 
 // Attendance is that of all agents that workflows name, by name, no older than four seconds.
 // Kafka is waited for no longer than two; of what it has not answered by then nothing is known.
 func (i *Instance) Attendance(ctx context.Context) map[string]Attendance {
-	i.attendance.mu.Lock()
-	defer i.attendance.mu.Unlock()
-	if time.Now().After(i.attendance.until) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attendancePatience) // others have its answer, too
-		defer cancel()
-		i.attendance.said = i.attend(ctx, i.AgentNames(nil))
-		i.attendance.until = time.Now().Add(attendanceLasts)
-	}
-	return i.attendance.said
+	return i.attendance.get(ctx, func(ctx context.Context) map[string]Attendance { return i.attend(ctx, i.AgentNames(nil)) })
 }
 
 // attend asks Kafka about all of the agents at once.

@@ -146,8 +146,8 @@ type Instance struct {
 	silences  silences
 	added     added
 
-	attendance attendance
-	presence   presence
+	attendance lasting[map[string]Attendance]
+	presence   lasting[presence]
 
 	letterReaders chan struct{} // one place for each request that reads dead letters at a time
 	letterBounds  letterBounds

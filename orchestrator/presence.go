@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
@@ -22,31 +20,24 @@ type Present struct {
 // maxPresent is how many are told: whoever may join the group may do so a thousand times.
 const maxPresent = 256
 
-// presence keeps who was there last. Who asks meanwhile waits for the answer.
+// presence is who was there.
 type presence struct {
-	mu    sync.Mutex
-	said  []Present
-	more  int
-	err   error
-	until time.Time // when to ask again
+	said []Present
+	more int
+	err  error
 }
 
 // Present are the instances that are in the group, as Kafka says, by name, and how many more there are than are told. Kafka is
 // waited for no longer than two seconds, and what it said is said again for two.
 func (i *Instance) Present(ctx context.Context) (all []Present, more int, err error) {
-	s := &i.presence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Now().After(s.until) {
-		s.said, s.more, s.err = i.present(context.WithoutCancel(ctx)) // others have its answer, too
-		s.until = time.Now().Add(attendanceLasts)
-	}
-	return s.said, s.more, s.err
+	p := i.presence.get(ctx, func(ctx context.Context) (p presence) {
+		p.said, p.more, p.err = i.present(ctx)
+		return p
+	})
+	return p.said, p.more, p.err
 }
 
 func (i *Instance) present(ctx context.Context) (all []Present, more int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attendancePatience)
-	defer cancel()
 	type answer struct {
 		members []Member
 		err     error
