@@ -124,7 +124,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	addr := child.FreeAddress(t)
 	_, port, _ := strings.Cut(addr, ":")
 	secured := "http://localhost:" + port // another site than the issuer
-	_, _, _ = startProgram(t, t.TempDir(), "--access", file, "--http-addr", addr, "--http-url", secured)
+	startProgram(t, t.TempDir(), "--access", file, "--http-addr", addr, "--http-url", secured)
 	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
 	axe := ""
 	if name := os.Getenv("WAYBILL_AXE"); name != "" {

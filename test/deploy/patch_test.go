@@ -1,4 +1,4 @@
-package broker
+package deploy
 
 import (
 	"bytes"
@@ -7,13 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/waybill-dev/waybill/test/kafka"
 )
 
 // The patch for kfake that docs keep is one for the kfake that is used.
 func TestThePatchForKfakeApplies(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		t.Skip("there is no git")
+		kafka.LeaveOut(t, "the patch for kfake, because there is no git")
 	}
 	patch, err := filepath.Abs("../../docs/patches/kfake-withfs.patch")
 	if err != nil {
