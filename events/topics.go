@@ -47,6 +47,7 @@ type Topics struct {
 	Workflows      string
 	DeadLetters    string
 	requests       *requestTopics
+	source         string
 }
 
 // requestTopics are the names of the queues of agents, each made once: a lane needs them
@@ -91,6 +92,7 @@ func NewTopics(namespace string) (Topics, error) {
 		Workflows:   in("workflows"),
 		DeadLetters: in("dead-letters"),
 		requests:    &requestTopics{prefix: in("requests.")},
+		source:      "/waybill/" + namespace,
 	}
 	t.requests.made.Store(&map[string]string{})
 	for i, name := range inputs {
@@ -100,6 +102,9 @@ func NewTopics(namespace string) (Topics, error) {
 	t.Signals, t.Internal = t.inputs[InputSignals], t.inputs[InputInternal]
 	return t, nil
 }
+
+// Source is the ce_source of what orchestrators write.
+func (t *Topics) Source() string { return t.source }
 
 // Inputs are the topics that the lane of a partition reads.
 func (t *Topics) Inputs() iter.Seq2[Input, string] {

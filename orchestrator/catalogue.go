@@ -519,7 +519,7 @@ func (c *catalogue) retire(ctx context.Context, name string, version int, retire
 
 // record is one for the workflows topic.
 func (c *catalogue) record(kind events.Type, key string, value []byte) *kgo.Record {
-	envelope := events.Envelope{Source: "/waybill/" + c.topics.Namespace, Type: kind, ID: uuid.NewString(), Time: time.Now()}
+	envelope := events.Envelope{Source: c.topics.Source(), Type: kind, ID: uuid.NewString(), Time: time.Now()}
 	r := envelope.Record(c.topics.Workflows, value)
 	r.Key = []byte(key)
 	return r

@@ -548,7 +548,7 @@ func (i *Instance) alert(ctx context.Context, about string, why error) bool {
 	now := now()
 	alert := events.Alert{Reason: why.Error(), Errors: []events.Error{}, At: now}
 	envelope := events.Envelope{
-		Source: "/waybill/" + i.topics.Namespace, Type: events.AlertRaised, Time: now,
+		Source: i.topics.Source(), Type: events.AlertRaised, Time: now,
 		ID: fmt.Sprintf("%s/%d", about, now.UnixMilli()),
 	}
 	if err := produce(ctx, i.client, envelope.Record(i.topics.Alerts, alert.Append(nil))); err != nil {

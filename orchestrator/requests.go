@@ -130,7 +130,7 @@ var ErrTaken = errors.New("the id is that of another submission")
 var ErrOwnID = errors.New("ids that begin with " + events.ChildPrefix + " are those of orders that Waybill itself makes")
 
 // source is the ce_source of what this instance writes for a caller of the API.
-func (i *Instance) source() string { return "/waybill/" + i.topics.Namespace + "/api" }
+func (i *Instance) source() string { return i.topics.Source() + "/api" }
 
 // put puts an input into the partition of its order, however many its topic has.
 func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
@@ -291,7 +291,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 	if len(value) > events.MaxValue {
 		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
-	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
+	envelope := events.Envelope{Source: i.topics.Source() + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
 	i.sign(&envelope, value, actor)
 	r := envelope.Record(i.topics.Commands, value)
 	if err := i.put(ctx, r); err != nil {

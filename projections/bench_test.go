@@ -1,7 +1,9 @@
 package projections
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -66,5 +68,39 @@ func BenchmarkFold(b *testing.B) {
 		if err := p.Fold(r.offset, r.value, r.header); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What orders can do takes no memory, when one is written that does nothing of it: no labels, no versions of others, no
+// deadlines that pass.
+func TestAPlainOrderIsWrittenInPlace(t *testing.T) {
+	history := benched()[:2] // none of it failed: errors are written as JSON
+	o := &Order{}
+	for i := range history {
+		if err := o.Apply(&history[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Temporary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p, err := s.Partition(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	into := make([]byte, 0, 4<<10)
+	var w writer
+	written := func() {
+		into = appendRecord(into[:0], o)
+		w.b = w.b[:0]
+		err = p.writePayloads(nil, &w, o, o)
+		for i := range o.Steps {
+			err = errors.Join(err, p.index(nil, o.ID, o.Steps[i].Name, time.Time{}, time.Time{}, nil, nil))
+		}
+	}
+	if n := testing.AllocsPerRun(100, written); n > 0 || err != nil || len(into) == 0 {
+		t.Errorf("%v allocations, %v", n, err)
 	}
 }

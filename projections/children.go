@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -173,7 +172,7 @@ func (w *writer) since13(o *Order) {
 	w.int(int64(o.Keep / time.Second))
 	w.time(o.EndedAt)
 	w.uint(uint64(len(o.Pinned)))
-	for _, name := range slices.Sorted(maps.Keys(o.Pinned)) {
+	for _, name := range names(o.Pinned) {
 		w.text(name)
 		w.int(o.Pinned[name])
 	}

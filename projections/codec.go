@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,6 +26,14 @@ func (w *writer) int(n int64)   { w.b = binary.AppendVarint(w.b, n) }
 func (w *writer) text(s string) {
 	w.uint(uint64(len(s)))
 	w.b = append(w.b, s...)
+}
+
+// names are those of a map in order. Most orders have none, and looking for them would still take memory.
+func names[V any](of map[string]V) []string {
+	if len(of) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(of))
 }
 
 func (w *writer) truth(b bool) {

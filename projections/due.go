@@ -82,6 +82,9 @@ func (p *Partition) Rescan() { p.scanned = prefix(p.id, kindDeadline) }
 // index moves a deadline in the index. A zero time is none. The marks are what its key
 // had, and has, as value.
 func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.Time, was, is []byte) error {
+	if before.IsZero() && now.IsZero() {
+		return nil
+	}
 	key := deadlineKey(p.id, now, order, step)
 	if !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
 		p.scanned = key

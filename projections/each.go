@@ -459,7 +459,7 @@ func (s *Step) again(undo bool) {
 
 // written is the order once how its items ended is written.
 func (o *Order) written() *Order {
-	if !slices.ContainsFunc(o.Steps, func(s Step) bool { return s.Each != nil && s.Each.fresh != nil }) {
+	if !o.any(func(s *Step) bool { return s.Each != nil && s.Each.fresh != nil }) {
 		return o
 	}
 	o = o.Clone()
@@ -475,7 +475,7 @@ func (o *Order) written() *Order {
 
 // itemized says that a step of the order has items.
 func (o *Order) itemized() bool {
-	return slices.ContainsFunc(o.Steps, func(s Step) bool { return s.Each != nil })
+	return o.any(func(s *Step) bool { return s.Each != nil })
 }
 
 // size is what the record takes in memory, roughly.

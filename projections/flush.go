@@ -45,6 +45,8 @@ func (p *Partition) Flush() error {
 	}
 	p.counts.mu.Unlock()
 	p.dirty = p.dirty[:0]
+	clear(p.was[:cap(p.was)]) // they would keep orders
+	clear(p.is[:cap(p.is)])
 	clear(p.owed)
 	p.owed = p.owed[:0]
 	clear(p.delivered)
@@ -208,7 +210,8 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, of
 // writePayloads adds the small payloads to the record, and the large ones that
 // are new to b.
 func (p *Partition) writePayloads(b *pebble.Batch, w *writer, o, old *Order) error {
-	was, is := payloads(old), payloads(o)
+	p.was, p.is = appendPayloads(p.was[:0], old), appendPayloads(p.is[:0], o)
+	was, is := p.was, p.is
 	for i, payload := range is {
 		now := payload.value()
 		w.uint(uint64(len(now)))

@@ -18,7 +18,7 @@ import (
 // labels writes what the order is found by.
 func (w *writer) labels(o *Order) {
 	w.uint(uint64(len(o.Labels)))
-	for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
+	for _, name := range names(o.Labels) {
 		w.text(name)
 		w.text(o.Labels[name])
 	}

@@ -347,9 +347,19 @@ func (o *Order) Looked() time.Time {
 // Forgetting says that an order is being forgotten, and orders that did items of its steps, or asked for them, were
 // already.
 func (o *Order) Forgetting() bool {
-	return o.State.Final() && slices.ContainsFunc(o.Steps, func(s Step) bool {
+	return o.State.Final() && o.any(func(s *Step) bool {
 		return s.Each != nil && (s.Each.Forgotten > 0 || s.Each.Pages != nil && s.Each.Pages.Forgotten > 0)
 	})
+}
+
+// any says whether that is true of a step. Steps are large: each is looked at where it is.
+func (o *Order) any(is func(*Step) bool) bool {
+	for i := range o.Steps {
+		if is(&o.Steps[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Output is the output of a processed order; see [Order.Result].
@@ -383,7 +393,7 @@ func (o *Order) FailedSteps() (names []string) {
 
 // Running says whether an attempt of a step, or of an undo, is with its agent.
 func (o *Order) Running() bool {
-	return slices.ContainsFunc(o.Steps, func(s Step) bool {
+	return o.any(func(s *Step) bool {
 		return s.State == Running || s.Undo != nil && s.Undo.State == Running
 	})
 }

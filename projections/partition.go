@@ -24,6 +24,8 @@ type Partition struct {
 	orders map[string]*entry
 	bytes  int // roughly, of what orders holds
 	dirty  []*entry
+	// was and is are of writePayloads, which uses them again within a flush.
+	was, is []payload
 
 	// unsealed are the events of a transaction whose seal has not come yet.
 	unsealed []unsealed

@@ -61,7 +61,10 @@ func passing(o *Order) (all []payload) {
 // payloads lists the order's input, of each step the output, the input, the undo's input, the items at hand of a page
 // and the inputs under earlier keys, the inputs that wait, and the signals that are kept.
 func payloads(o *Order) []payload {
-	all := make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting)+len(o.Signals))
+	return appendPayloads(make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting)+len(o.Signals)), o)
+}
+
+func appendPayloads(all []payload, o *Order) []payload {
 	all = append(all, payload{"", "", &o.Input})
 	for i := range o.Steps {
 		s := &o.Steps[i]

@@ -472,17 +472,14 @@ func returnPlace(o *Order, _ *Step, e *events.Event) {
 
 // Grant is what a home of places tells an order once it has folded an event, nil if that is nothing.
 func (o *Order) Grant(e *events.Event) *events.Grant {
-	g := &events.Grant{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Home: o.ID, Error: e.Error}
 	switch {
-	case e.Type == events.PlaceGranted:
-	case e.Type == events.PlaceReturned && e.Error != nil:
+	case e.Type == events.PlaceGranted, e.Type == events.PlaceReturned && e.Error != nil:
+		return &events.Grant{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Home: o.ID, Error: e.Error}
 	case e.Type == events.PlaceAwaited && e.Seq == o.Places.told:
 		s := o.Places.Holder()
-		g.Order, g.Wait, g.Error = s.Order, s.Wait, o.Places.SupersededBy()
-	default:
-		return nil
+		return &events.Grant{Order: s.Order, Step: e.Step, Wait: s.Wait, Home: o.ID, Error: o.Places.SupersededBy()}
 	}
-	return g
+	return nil
 }
 
 // SupersededBy is what those are told in whose place another order has come.

@@ -12,6 +12,24 @@ import (
 // BenchmarkOrder decides on one whole order: its submission, and the replies to
 // its three steps.
 func BenchmarkOrder(b *testing.B) {
+	whole := wholeOrder(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		whole()
+	}
+}
+
+// What orders can do takes memory of those that do it: one of three steps has so many allocations as its events,
+// requests and status messages need.
+func TestAPlainOrderTakesNoMoreMemory(t *testing.T) {
+	if n := testing.AllocsPerRun(100, wholeOrder(t)); n > 81 {
+		t.Errorf("an order has %v allocations", n)
+	}
+}
+
+// wholeOrder decides on an order from its submission to its end, each time that it is called.
+func wholeOrder(b testing.TB) func() {
+	b.Helper()
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(b, err)
 	flow := parseFlow(b, `
@@ -38,8 +56,7 @@ steps:
 	}
 	submitted := &Input{Record: record, Order: "o-1", Submission: submission}
 
-	b.ReportAllocs()
-	for b.Loop() {
+	return func() {
 		order := On(env, nil, submitted).Order
 		for _, answer := range answers {
 			order = On(env, order, answer).Order

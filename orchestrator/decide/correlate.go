@@ -395,6 +395,6 @@ func returned(env *Env, p *events.Pass, r *Record, why string) Message {
 	}
 	return Message{
 		Topic: env.Topics.Internal, Value: w.Append(nil),
-		Envelope: events.Envelope{Source: "/waybill/" + env.Topics.Namespace, Type: events.SignalWanted, ID: r.Source() + "/back", Order: p.Correlation, Time: env.Now},
+		Envelope: events.Envelope{Source: env.Topics.Source(), Type: events.SignalWanted, ID: r.Source() + "/back", Order: p.Correlation, Time: env.Now},
 	}
 }

@@ -89,7 +89,7 @@ func Emission(topics *events.Topics, o *projections.Order, s *projections.Step) 
 	return Message{
 		Topic: s.Emits.Topic,
 		Envelope: events.Envelope{
-			Source: "/waybill/" + topics.Namespace, Type: events.Type(s.Emits.Type), ID: s.IdempotencyKey,
+			Source: topics.Source(), Type: events.Type(s.Emits.Type), ID: s.IdempotencyKey,
 			Order: o.ID, Key: s.Emits.Key, Time: s.Emits.At,
 			Traceparent: o.Traceparent, Tracestate: o.Tracestate, Baggage: o.Baggage,
 		},

@@ -72,7 +72,7 @@ func afterwards(env *Env, order *projections.Order, in *Input) Decision {
 		}
 		return Decision{Messages: []Message{{
 			Topic: env.Topics.Internal, Value: r.Append(nil),
-			Envelope: events.Envelope{Source: "/waybill/" + env.Topics.Namespace, Type: events.ChildReported, ID: in.Record.Source() + "/back", Order: w.Parent, Time: env.Now},
+			Envelope: events.Envelope{Source: env.Topics.Source(), Type: events.ChildReported, ID: in.Record.Source() + "/back", Order: w.Parent, Time: env.Now},
 		}}}
 	case in.Wish != nil, in.Report != nil: // whoever asks or tells is forgotten, too
 		return Decision{}

@@ -155,7 +155,7 @@ func unneeded(env *Env, r *Record, g *events.Grant) Message {
 func answered(env *Env, r *Record, kind events.Type, to string, value []byte) Message {
 	return Message{
 		Topic: env.Topics.Internal, Value: value,
-		Envelope: events.Envelope{Source: "/waybill/" + env.Topics.Namespace, Type: kind, ID: r.Source() + "/back", Order: to, Time: env.Now},
+		Envelope: events.Envelope{Source: env.Topics.Source(), Type: kind, ID: r.Source() + "/back", Order: to, Time: env.Now},
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // which follow from the namespace's keys; they may be nil.
 func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projections.Order, e *events.Event) []Message {
 	envelope := events.Envelope{
-		Source: "/waybill/" + topics.Namespace,
+		Source: topics.Source(),
 		Type:   e.Type,
 		ID:     o.ID + "/" + strconv.FormatUint(e.Seq, 10),
 		Order:  o.ID, Time: e.At, Traceparent: o.Traceparent,

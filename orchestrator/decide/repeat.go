@@ -12,11 +12,11 @@ import (
 func (d *decider) again(t task, e *events.Event) {
 	repeat := t.def.Repeat
 	scope := t.scope()
-	others := scope.Step
+	others, output := scope.Step, e.Output // and not e itself, which would move to the heap for each reply to any step
 	scope.Step = func(name string) workflow.Result {
 		r := others(name)
 		if name == t.step.Name {
-			r.State, r.Output = "completed", e.Output
+			r.State, r.Output = "completed", output
 		}
 		return r
 	}

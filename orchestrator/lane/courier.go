@@ -482,7 +482,7 @@ func (l *Lane) delivery(topic string, owed []projections.Owed) *Delivery {
 
 func (l *Lane) status(topic string, o *projections.Owed) *kgo.Record {
 	envelope := events.Envelope{
-		Source: "/waybill/" + l.topics.Namespace, Type: events.OrderStatus,
+		Source: l.topics.Source(), Type: events.OrderStatus,
 		ID: o.ID, Order: o.Order, Time: o.Time, Traceparent: o.Traceparent,
 	}
 	r := envelope.Record(topic, o.Value)

@@ -388,7 +388,7 @@ func (l *Lane) seal(b *Batch) {
 // laneEvent makes the journal record of an event that belongs to no order.
 func (l *Lane) laneEvent(e *events.Event, id string) *kgo.Record {
 	envelope := events.Envelope{
-		Source: "/waybill/" + l.topics.Namespace, Type: e.Type, Time: e.At,
+		Source: l.topics.Source(), Type: e.Type, Time: e.At,
 		ID: fmt.Sprintf("p%d/%s", l.partition, id),
 	}
 	r := envelope.Record(l.topics.Journal, e.Append(nil))

@@ -174,7 +174,7 @@ func (l *Lane) alert(about, why, action string) {
 	now := l.time.Wall()
 	alert := events.Alert{Reason: fmt.Sprintf("partition %d of namespace %s: %s", l.partition, l.topics.Namespace, why), Errors: []events.Error{}, Action: action, At: now}
 	envelope := events.Envelope{
-		Source: "/waybill/" + l.topics.Namespace, Type: events.AlertRaised, Time: now,
+		Source: l.topics.Source(), Type: events.AlertRaised, Time: now,
 		ID: fmt.Sprintf("p%d/%s%s", l.partition, about, strconv.FormatInt(now.UnixMilli(), 10)),
 	}
 	l.current.add(envelope.Record(l.topics.Alerts, alert.Append(nil)))
