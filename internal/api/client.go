@@ -261,6 +261,8 @@ type Filter struct {
 	Step string
 	// Where selects orders that are found by each NAME=VALUE.
 	Where []string
+	// Newest has them by when they were accepted, the newest first; it takes Workflow, and not Where.
+	Newest bool
 }
 
 // Orders returns a page of the orders.
@@ -270,6 +272,9 @@ func (c *Client) Orders(ctx context.Context, f Filter, limit int, after string) 
 		"state": f.State, "workflow": f.Workflow, "step": f.Step, "limit": strconv.Itoa(limit), "after": after,
 	})
 	query["where"] = f.Where
+	if f.Newest {
+		query.Set("sort", "accepted")
+	}
 	if err := c.call(ctx, http.MethodGet, "/api/v1/orders", query, nil, &page); err != nil {
 		return &page, err
 	}

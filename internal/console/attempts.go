@@ -18,6 +18,7 @@ import (
 // attempt is one time that a step, or its undo, was asked of its agent.
 type attempt struct {
 	Seq        uint64 // of the event with which it began
+	EndSeq     uint64 // of that with which it ended, 0 while it goes on
 	Number     int
 	Agent, Key string
 	From, To   time.Time // To is zero while it goes on
@@ -34,6 +35,14 @@ func (a *attempt) Took() string {
 		return "goes on"
 	}
 	return a.To.Sub(a.From).String()
+}
+
+// String names it, by where it begins and ends in the history.
+func (a *attempt) String() string {
+	if a.EndSeq == 0 {
+		return fmt.Sprintf("attempt %d, from event %d on", a.Number, a.Seq)
+	}
+	return fmt.Sprintf("attempt %d, events %d to %d: %s", a.Number, a.Seq, a.EndSeq, a.End)
 }
 
 // attemptsOf are all attempts in a history that is whole, in their order. The input of one is what was recorded last: where
@@ -68,7 +77,7 @@ func attemptsOf(rows []eventRow) (all []*attempt) {
 				continue
 			}
 			delete(open, of)
-			a.To, a.End, a.Output = e.At, e.Name, json.RawMessage(e.Output)
+			a.EndSeq, a.To, a.End, a.Output = e.Seq, e.At, e.Name, json.RawMessage(e.Output)
 			if e.Error != nil {
 				fault := api.Fault(*e.Error)
 				a.Error = words.Fault(&fault)

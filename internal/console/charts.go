@@ -95,7 +95,7 @@ var measures = []struct {
 		{"begun", "busy", aMinute(func(s *api.Sample) int { return s.Begun })},
 		{"ended", "good", aMinute(func(s *api.Sample) int { return s.Ended })},
 	}},
-	{"Orders in Error", count, []series{{"now", "bad", open(func(o *api.Open) int { return o.Error })}}},
+	{"Orders in Error", count, []series{{"in Error", "bad", open(func(o *api.Open) int { return o.Error })}}},
 	{"Orders under way", count, []series{
 		{"Processing", "busy", open(func(o *api.Open) int { return o.Processing })},
 		{"Pending", "idle", open(func(o *api.Open) int { return o.Pending })},

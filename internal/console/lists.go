@@ -187,12 +187,14 @@ type ordersPage struct {
 	Filter                      []field
 	Views                       []savedView
 	Wrong                       *api.Problem // with what is asked for
+	Mixed                       bool         // they are not in the order in which they were accepted
 }
 
 func (c *Console) orders(v *visit) (*view, error) {
 	filter, pairs := v.filter()
 	p := &ordersPage{States: projections.States, State: filter.State, Workflow: filter.Workflow, Step: filter.Step, Where: filter.Where}
 	p.Views = c.savedViews(v, pairs)
+	filter.Newest = filter.Workflow != "" && len(filter.Where) == 0
 	page, err := v.client.Orders(v.Context(), filter, pageRows, v.value("after"))
 	if answered(err, http.StatusUnprocessableEntity) { // what is asked for is there to be corrected
 		p.OrderPage, p.Wrong = new(api.OrderPage), problemOf(err)
@@ -202,6 +204,13 @@ func (c *Console) orders(v *visit) (*view, error) {
 		return nil, err
 	}
 	p.OrderPage = page
+	switch {
+	case filter.Newest:
+	case page.Next == "" && v.value("after") == "": // that is all of them
+		slices.SortStableFunc(page.Orders, func(a, b api.Summary) int { return accepted(b).Compare(accepted(a)) })
+	default:
+		p.Mixed = true
+	}
 	if page.Next != "" {
 		p.More = c.base + link("/orders", append(pairs, "after", page.Next)...)
 	}
@@ -217,6 +226,14 @@ func (c *Console) orders(v *visit) (*view, error) {
 		}
 	}
 	return &view{page: "orders.html", title: "Orders", data: p, live: &live{Every: listEvery, Says: number(len(page.Orders), page.Next != "", "order", "orders")}}, nil
+}
+
+// accepted is when an order was, zero where that is not known.
+func accepted(s api.Summary) time.Time {
+	if s.AcceptedAt == nil {
+		return time.Time{}
+	}
+	return s.AcceptedAt.Time
 }
 
 // listed is a page of a list, and where the next is.

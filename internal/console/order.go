@@ -99,6 +99,9 @@ func (c *Console) order(v *visit) (*view, error) {
 	if p.Events, p.Next, p.Masked, err = v.history(v.Context(), id, after); err != nil {
 		p.NoEvents = problemOf(err).Error()
 	}
+	if asOf == 0 && p.Next == "" {
+		p.Events = upTo(p.Events, o)
+	}
 	if p.Next != "" {
 		p.Next = c.base + link(orderPath(id), "after", p.Next) + "#events"
 	}
@@ -151,6 +154,14 @@ func (c *Console) order(v *visit) (*view, error) {
 		shown.live.Stream = c.base + link(orderPath(id)+"/events", "after", strconv.FormatUint(p.Last, 10))
 	}
 	return shown, nil
+}
+
+// upTo leaves out what happened after the order was read, which its state does not have yet.
+func upTo(rows []eventRow, o *api.Order) []eventRow {
+	for n := len(rows); n > 1 && o.UpdatedAt != nil && rows[n-1].At.After(o.UpdatedAt.Time); n = len(rows) {
+		rows = rows[:n-1]
+	}
+	return rows
 }
 
 // left looks up of which items of a step something was not undone.

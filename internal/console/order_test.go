@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/codec"
 )
@@ -69,6 +71,92 @@ func TestWhatAnOrderAsksIsDecoded(t *testing.T) {
 			if string(a.Show) != c.show {
 				t.Errorf("an order %s is shown as %s", name, a.Show)
 			}
+		}
+	}
+}
+
+// An order's page is of one moment: what happened after the order was read is not among its events, which the page is
+// told of behind them. Events from before a clock went back are.
+func TestAnOrdersPageIsOfOneMoment(t *testing.T) {
+	at := func(s int) time.Time { return time.Date(2026, 11, 27, 8, 0, s, 0, time.UTC) }
+	row := func(seq uint64, s int) eventRow { return eventRow{Event: &events.Event{Seq: seq, At: at(s)}} }
+	history := []eventRow{row(1, 1), row(2, 9), row(3, 3), row(4, 4), row(5, 5)}
+	for updated, want := range map[int]uint64{3: 3, 4: 4, 5: 5, 7: 5, 0: 1} {
+		o := &api.Order{}
+		o.UpdatedAt = &api.Time{Time: at(updated)}
+		rows := upTo(history, o)
+		if last := rows[len(rows)-1].Seq; updated != 0 && last != want || len(rows) == 0 {
+			t.Errorf("of an order that changed last at %d s the last event is %d, and not %d", updated, last, want)
+		}
+	}
+	if rows := upTo(history, &api.Order{}); len(rows) != len(history) {
+		t.Errorf("of an order of which it is not known when it changed there are %d events", len(rows))
+	}
+}
+
+// Attempts are named by the events with which they begin and end.
+func TestAttemptsAreNamed(t *testing.T) {
+	started := func(seq uint64, n int) eventRow {
+		return eventRow{Event: &events.Event{Type: events.StepStarted, Seq: seq, Step: "pay", Attempt: n}, Name: "step.started"}
+	}
+	all := attemptsOf([]eventRow{started(3, 1), {Event: &events.Event{Type: events.StepFailed, Seq: 6, Step: "pay", Attempt: 1}, Name: "step.failed"}, started(8, 2)})
+	if len(all) != 2 || all[0].String() != "attempt 1, events 3 to 6: step.failed" || all[1].String() != "attempt 2, from event 8 on" {
+		t.Errorf("%v", all)
+	}
+}
+
+// A list of orders has the newest first where an index has them so, or where it is all of them on a page, and else says
+// how they come.
+func TestHowOrdersAreSorted(t *testing.T) {
+	const mixed = "Partition by partition"
+	for path, c := range map[string]struct {
+		next, sort string
+		want       []string
+	}{
+		"/orders":                        {"", "", []string{"new-1", "middle-1", "old-1", "!" + mixed}},
+		"/orders?state=Error":            {"next", "", []string{"old-1", "new-1", "middle-1", mixed}},
+		"/orders?after=b":                {"", "", []string{"old-1", "new-1", "middle-1", mixed}},
+		"/orders?workflow=w":             {"next", "accepted", []string{"old-1", "new-1", "middle-1", "!" + mixed}}, // as the server has them
+		"/orders?workflow=w&where=k%3Dv": {"next", "", []string{"old-1", "new-1", "middle-1", mixed}},
+	} {
+		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var answer any
+			switch r.URL.Path {
+			case "/api/v1/caller":
+				answer = api.Caller{}
+			case "/api/v1/orders":
+				if sort := r.URL.Query().Get("sort"); sort != c.sort {
+					t.Errorf("%s asks for orders sorted by %q", path, sort)
+				}
+				order := func(id string, minute int) api.Summary {
+					return api.Summary{OrderID: id, Labels: map[string]string{"k": "v"}, AcceptedAt: &api.Time{Time: time.Date(2026, 11, 27, 8, minute, 0, 0, time.UTC)}}
+				}
+				answer = api.OrderPage{Orders: []api.Summary{order("old-1", 1), order("new-1", 9), order("middle-1", 5)}, Next: c.next}
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if err := json.NewEncoder(w).Encode(answer); err != nil {
+				t.Error(err)
+			}
+		})
+		w := httptest.NewRecorder()
+		New(server, Config{}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		body, at := w.Body.String(), 0
+		for _, text := range c.want {
+			if absent, not := strings.CutPrefix(text, "!"); not {
+				if strings.Contains(body, absent) {
+					t.Errorf("%s says %q", path, absent)
+				}
+				continue
+			}
+			if text == mixed {
+				at = 0
+			}
+			n := strings.Index(body[at:], text)
+			if n < 0 {
+				t.Errorf("%s: %s is not where it belongs:\n%s", path, text, body)
+				break
+			}
+			at += n
 		}
 	}
 }
