@@ -99,11 +99,16 @@ type AlertReasons struct {
 	More bool
 }
 
-// AlertsOf are the open alerts of a reason: how many there are, and the first of them, oldest first.
+// AlertsOf are the open alerts of a reason: how many there are, also by where their orders stand, and the first of them,
+// oldest first.
 type AlertsOf struct {
 	Number int
+	At     map[AlertedAt]int
 	Oldest []*Order
 }
+
+// AlertedAt is a step that an alert is about, empty if it is about its order.
+type AlertedAt struct{ Workflow, Step string }
 
 // AlertReasons counts the open alerts that [Store.Alerts] lists, the oldest first, as far as a page may cost, and returns
 // of each reason at most limit.
@@ -112,9 +117,10 @@ func (s *Store) AlertReasons(ctx context.Context, partitions int32, without []in
 	count := func(o *Order) bool {
 		of := r.Of[o.Alert.About()]
 		if of == nil {
-			of = new(AlertsOf)
+			of = &AlertsOf{At: make(map[AlertedAt]int)}
 			r.Of[o.Alert.About()] = of
 		}
+		of.At[AlertedAt{o.Workflow, o.Alert.Step}]++
 		if of.Number++; of.Number <= limit {
 			of.Oldest = append(of.Oldest, o)
 		}

@@ -1,9 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +38,27 @@ type AlertReasons struct {
 type AlertsOf struct {
 	Reason events.AlertReason `json:"reason" enum:"error,held,overdue" doc:"As webhooks name it"`
 	Number int                `json:"number"`
+	At     []AlertsAt         `json:"at" nullable:"false" doc:"How many of them are about which step: those of which there are most, as many as limit"`
 	Oldest []Alert            `json:"oldest" nullable:"false" doc:"The first of them, the oldest first"`
+}
+
+// AlertsAt is how many alerts are about a step.
+type AlertsAt struct {
+	Workflow string  `json:"workflow"`
+	Step     *string `json:"step" doc:"Null if they are about the orders as a whole"`
+	Number   int     `json:"number"`
+}
+
+// alertsAt are the steps about which there are most.
+func alertsAt(all map[projections.AlertedAt]int, limit int) []AlertsAt {
+	most := slices.SortedFunc(maps.Keys(all), func(a, b projections.AlertedAt) int {
+		return cmp.Or(all[b]-all[a], strings.Compare(a.Workflow, b.Workflow), strings.Compare(a.Step, b.Step))
+	})
+	at := make([]AlertsAt, min(len(most), limit))
+	for n := range at {
+		at[n] = AlertsAt{most[n].Workflow, text(most[n].Step), all[most[n]]}
+	}
+	return at
 }
 
 // openReasons are those of alerts that stay open, in the order in which they are listed.
@@ -117,7 +140,7 @@ func (s *Server) listAlertReasons(ctx context.Context, in *alertReasonsInput) (*
 	out := &struct{ Body AlertReasons }{AlertReasons{Reasons: []AlertsOf{}, More: found.More, LeftOut: LeftOut(left)}}
 	for _, reason := range openReasons {
 		if of := found.Of[reason]; of != nil {
-			out.Body.Reasons = append(out.Body.Reasons, AlertsOf{reason, of.Number, alertsOf(of.Oldest)})
+			out.Body.Reasons = append(out.Body.Reasons, AlertsOf{reason, of.Number, alertsAt(of.At, in.Limit), alertsOf(of.Oldest)})
 		}
 	}
 	return out, nil

@@ -696,6 +696,10 @@ func (s *stage) testAlerts() {
 	if err != nil || all.More || len(all.Reasons) != 1 || all.Reasons[0].Reason != events.AboutError || all.Reasons[0].Number != 3 || len(all.Reasons[0].Oldest) != 2 || all.Reasons[0].Oldest[0].Order != walked[2].Order {
 		s.Errorf("by reason: %+v, %v", all, err)
 	}
+	charge := "charge"
+	if want := []AlertsAt{{"order-fulfilment", &charge, 3}}; err == nil && !reflect.DeepEqual(all.Reasons[0].At, want) {
+		s.Errorf("they are about %+v", all.Reasons[0].At)
+	}
 	for reason, want := range map[events.AlertReason]int{events.AboutError: 3, events.AboutHeld: 0} {
 		page, err := s.client.AlertsAbout(s.Context(), reason, 10, "")
 		if err != nil || len(page.Alerts) != want || want > 0 && page.Alerts[0].Order != walked[2].Order {

@@ -21,7 +21,7 @@ func TestHomeByReason(t *testing.T) {
 	of := func(reason events.AlertReason, number int, oldest ...api.Alert) api.AlertsOf {
 		return api.AlertsOf{Reason: reason, Number: number, Oldest: oldest}
 	}
-	masked := alert("o-secret", 1)
+	step, masked := "charge", alert("o-secret", 1)
 	masked.Reason, masked.Masked = "", true
 	letters := []api.DeadLetter{{Partition: 3, Offset: 7, Reason: "it is no JSON"}}
 	for name, c := range map[string]struct {
@@ -35,6 +35,10 @@ func TestHomeByReason(t *testing.T) {
 		"2,000 failed, and one was overdue before them": {
 			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutError, 2000, alert("o-1", 2)), of(events.AboutOverdue, 1, alert("late", 30))}},
 			want:   []string{"Orders in Error: 2000<", "Overdue orders: 1<", `href="/orders/late"`, "30 h ago", `href="/alerts?reason=overdue"`, `href="/alerts?reason=error"`, "!Held orders", "!Nobody", "2001 orders in Error, "},
+		},
+		"some stand at one step, some at another": {
+			alerts: api.AlertReasons{Reasons: []api.AlertsOf{{Reason: events.AboutError, Number: 8, Oldest: []api.Alert{alert("o-1", 2)}, At: []api.AlertsAt{{Workflow: "shop&", Step: &step, Number: 5}, {Workflow: "shop&", Number: 3}}}, {Reason: events.AboutHeld, Number: 2, Oldest: []api.Alert{alert("h-1", 2)}, At: []api.AlertsAt{{Workflow: "lent", Step: &step, Number: 2}}}}},
+			want:   []string{`<a href="/orders?state=Error&step=charge&workflow=shop%26">shop&, charge: 5</a>`, `<a href="/orders?state=Error&workflow=shop%26">shop&: 3</a>`, "<li>lent, charge: 2</li>"},
 		},
 		"one is held": {
 			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutHeld, 1, alert("poisoned", 1))}},
