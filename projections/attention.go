@@ -72,21 +72,24 @@ type OpenPlace struct {
 type OpenPage struct {
 	// Orders are without their payloads.
 	Orders []*Order
-	// Next is the last place that is on this page, nil when there is no next page.
+	// Next is the last place that is on this page, nil when there is no next page. It has no order, and so stands before all
+	// of its time, where the page ends between two milliseconds.
 	Next *OpenPlace
+	// Looked is how many orders were read for it.
+	Looked int
 }
 
 // Alerts returns orders with an open alert of all partitions below partitions but
 // for those without, newest alert first, at most limit of them. It goes on behind
 // the place after, unless that is nil, and ends with ctx. Orders of workflows that are not
 // visible are passed over; nil means that all are. A page ends at one that is not passed
-// over, so that its place tells nothing of the others.
+// over, so that its place tells nothing of the others, or between two milliseconds once it has cost enough: then it may have
+// fewer than limit, or none, though more follow.
 func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
 	return s.open(ctx, &opening{kind: kindAlert, since: (*Order).alertedAt}, partitions, without, after, limit, visible)
 }
 
-// AlertsAbout returns in the same way those of a reason, the oldest alert first. A page may have fewer than limit, or
-// none, though more follow.
+// AlertsAbout returns in the same way those of a reason, the oldest alert first.
 func (s *Store) AlertsAbout(ctx context.Context, reason events.AlertReason, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
 	about := func(o *Order) bool { return o.Alert.About() == reason }
 	return s.open(ctx, &opening{kindAlert, (*Order).alertedAt, true, about}, partitions, without, after, limit, visible)
@@ -148,8 +151,7 @@ func (l *Listeners) Selects(o *Order, s *Step) bool {
 	return s.State == Listening && (l.Workflow == "" || o.Workflow == l.Workflow) && (l.Signal == "" || slices.Contains(s.Listens.Names, l.Signal))
 }
 
-// Listening returns in the same way orders of which steps wait for signals, the one first that has not changed for longest. A
-// page may have fewer than limit, or none, though more follow.
+// Listening returns in the same way orders of which steps wait for signals, the one first that has not changed for longest.
 func (s *Store) Listening(ctx context.Context, which Listeners, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
 	wanted := func(o *Order) bool {
 		for i := range o.Steps {
@@ -170,9 +172,28 @@ type opening struct {
 	wanted    func(*Order) bool // which of those that are visible are on the page; nil means all
 }
 
-func (s *Store) open(ctx context.Context, by *opening, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (_ OpenPage, err error) {
+// end is where a page may end that has cost enough, before next: behind the last that is visible, or between two
+// milliseconds, so that its place names no order that is not visible. Within a millisecond of which none is, it is nil.
+func (by *opening) end(visible *OpenPlace, looked, next OpenPlace) *OpenPlace {
+	switch {
+	case looked.At.Equal(next.At) || visible != nil && *visible == looked:
+		return visible
+	case by.backwards:
+		return &OpenPlace{At: looked.At}
+	}
+	return &OpenPlace{At: next.At}
+}
+
+func (s *Store) open(ctx context.Context, by *opening, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
+	return s.openUpTo(ctx, pageKeys, by, partitions, without, after, limit, visible)
+}
+
+// openUpTo is open with another bound of what is looked at.
+func (s *Store) openUpTo(ctx context.Context, most int, by *opening, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (page OpenPage, err error) {
 	read := s.summaries()
+	read.most = most
 	defer read.view.Close()
+	defer func() { page.Looked = read.keys }()
 	var open []*opens
 	defer func() {
 		for _, a := range open {
@@ -194,8 +215,8 @@ func (s *Store) open(ctx context.Context, by *opening, partitions int32, without
 		}
 	}
 
-	var page OpenPage
-	var last *OpenPlace
+	var last *OpenPlace // that is visible
+	var looked OpenPlace
 	for {
 		if err := ctx.Err(); err != nil {
 			return OpenPage{}, err
@@ -209,7 +230,7 @@ func (s *Store) open(ctx context.Context, by *opening, partitions int32, without
 		if first == nil {
 			return page, nil
 		}
-		if len(page.Orders) == limit || last != nil && read.enough() {
+		if len(page.Orders) == limit {
 			page.Next = last
 			return page, nil
 		}
@@ -217,6 +238,12 @@ func (s *Store) open(ctx context.Context, by *opening, partitions int32, without
 		if !ok {
 			return OpenPage{}, fmt.Errorf("%w: key %x of what is open", errDamaged, first.it.Key())
 		}
+		if read.enough() {
+			if page.Next = by.end(last, looked, place); page.Next != nil {
+				return page, nil
+			}
+		}
+		looked = place
 		read.keys++
 		o, err := read.order(first.partition, place.Order)
 		if err != nil {

@@ -59,16 +59,17 @@ type summaries struct {
 	s     *Store
 	view  *pebble.Snapshot
 	heads map[int32]Head
+	most  int // keys
 	keys  int
 	bytes int
 }
 
 func (s *Store) summaries() *summaries {
-	return &summaries{s: s, view: s.db.NewSnapshot(), heads: make(map[int32]Head)}
+	return &summaries{s: s, view: s.db.NewSnapshot(), heads: make(map[int32]Head), most: pageKeys}
 }
 
 // enough says that the page has cost what it may.
-func (r *summaries) enough() bool { return r.keys >= pageKeys || r.bytes >= pageBytes }
+func (r *summaries) enough() bool { return r.keys >= r.most || r.bytes >= pageBytes }
 
 // order reads an order that an index names.
 func (r *summaries) order(partition int32, id string) (o *Order, err error) {

@@ -99,7 +99,7 @@ func TestAPageReadsSoMuch(t *testing.T) {
 }
 
 // Orders of workflows that are not visible are passed over, however many and large they
-// are, and no page ends at one of them.
+// are, and no page ends at one of them: of what is open one that has cost enough ends between two times.
 func TestListingsPassOverWorkflows(t *testing.T) {
 	const orders, each = 50, 200 << 10
 	j := newJournal()
@@ -145,7 +145,7 @@ func TestListingsPassOverWorkflows(t *testing.T) {
 			if place = page.Next; place == nil {
 				break
 			}
-			if strings.Contains(place.Order, "hid") || len(page.Orders) == 0 {
+			if strings.Contains(place.Order, "hid") || len(page.Orders) == 0 && place.Order != "" {
 				t.Errorf("a page with %d alerts ends at %v", len(page.Orders), place)
 			}
 		}

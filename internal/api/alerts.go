@@ -68,7 +68,7 @@ func (s *Server) alerts(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-alerts", Method: http.MethodGet, Path: "/api/v1/alerts",
 		Summary: "List the open alerts", Tags: []string{"orders"},
-		Description: "Orders in state Error that wait for an operator, newest alert first, or, of one reason, the oldest first. A page may have fewer than limit though more follow: next says so. With Accept: text/event-stream it is followed what changes.",
+		Description: "Orders in state Error that wait for an operator, newest alert first, or, of one reason, the oldest first. A page may have fewer than limit, or none, though more follow: next says so. With Accept: text/event-stream it is followed what changes.",
 		Responses:   streamed[AlertPage](api),
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.listAlerts)
@@ -146,7 +146,7 @@ func (s *Server) listAlertReasons(ctx context.Context, in *alertReasonsInput) (*
 	return out, nil
 }
 
-// cursor names a place in the listing of alerts.
+// cursor names a place in the listing of what waits for somebody.
 func cursor(p *projections.OpenPlace) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.At.UnixMilli(), 10) + "/" + p.Order))
 }
@@ -160,8 +160,8 @@ func readPlace(cursor string) (*projections.OpenPlace, error) {
 	if err != nil {
 		return nil, err
 	}
-	millis, order, whole := strings.Cut(string(b), "/")
-	if !whole || order == "" {
+	millis, order, whole := strings.Cut(string(b), "/") // a page that ends between two milliseconds has no order
+	if !whole {
 		return nil, projections.ErrPlace
 	}
 	n, err := strconv.ParseInt(millis, 10, 64)

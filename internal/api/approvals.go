@@ -72,30 +72,46 @@ func (s *Server) listApprovals(ctx context.Context, in *approvalsInput) (*struct
 		return nil, errCursor
 	}
 	out := &struct{ Body ApprovalPage }{ApprovalPage{Approvals: []Approval{}}}
-	for looked, shown := 0, 0; ; {
+	next, err := gather(after, in.Limit, func(after *projections.OpenPlace) (projections.OpenPage, error) {
 		page, left, err := i.Approvals(ctx, after, in.Limit, visible(callerOf(ctx), identity.Viewer))
-		if err != nil {
-			return nil, s.listError("list approvals", err)
-		}
 		out.Body.LeftOut = LeftOut(left)
-		for n, listed := range page.Orders {
-			found, bytes, err := approvalsOf(ctx, i, listed.ID, in)
+		return page, err
+	}, func(o *projections.Order) (n, bytes int, _ error) {
+		found, bytes, err := approvalsOf(ctx, i, o.ID, in)
+		out.Body.Approvals = append(out.Body.Approvals, found...)
+		return len(found), bytes, err
+	})
+	if err != nil {
+		return nil, s.listError("list approvals", err)
+	}
+	if next != nil {
+		out.Body.Next = cursor(next)
+	}
+	return out, nil
+}
+
+// gather takes what orders have, page after page of them, until that is enough, or enough was looked at for it. It returns
+// where it goes on, nil at the end.
+func gather(after *projections.OpenPlace, limit int, read func(after *projections.OpenPlace) (projections.OpenPage, error), take func(*projections.Order) (n, bytes int, err error)) (*projections.OpenPlace, error) {
+	for found, shown, looked := 0, 0, 0; ; {
+		page, err := read(after)
+		if err != nil {
+			return nil, err
+		}
+		for at, o := range page.Orders {
+			n, bytes, err := take(o)
 			if err != nil {
-				return nil, s.listError("list approvals", err)
+				return nil, err
 			}
-			out.Body.Approvals, shown = append(out.Body.Approvals, found...), shown+bytes
-			full := len(out.Body.Approvals) >= in.Limit || shown > maxShown
-			if last := n == len(page.Orders)-1 && page.Next == nil; full && !last {
-				out.Body.Next = cursor(&projections.OpenPlace{At: listed.ApprovingSince(), Order: listed.ID})
-				return out, nil
+			found, shown = found+n, shown+bytes
+			full := found >= limit || shown > maxShown
+			if last := at == len(page.Orders)-1 && page.Next == nil; full && !last {
+				return &projections.OpenPlace{At: o.ApprovingSince(), Order: o.ID}, nil
 			}
 		}
-		if page.Next == nil {
-			return out, nil
-		}
-		if looked += len(page.Orders); looked >= maxLooked {
-			out.Body.Next = cursor(page.Next)
-			return out, nil
+		looked += page.Looked
+		if page.Next == nil || looked >= maxLooked || len(page.Orders) < limit { // it has cost enough
+			return page.Next, nil
 		}
 		after = page.Next
 	}

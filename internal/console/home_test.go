@@ -28,6 +28,7 @@ func TestHomeByReason(t *testing.T) {
 		alerts  api.AlertReasons
 		letters []api.DeadLetter
 		asks    []api.Approval
+		next    string // page of these, and of orders
 		away    string // what answers 503
 		want    []string
 	}{
@@ -46,7 +47,14 @@ func TestHomeByReason(t *testing.T) {
 		},
 		"there are more than were looked at": {
 			alerts: api.AlertReasons{More: true, Reasons: []api.AlertsOf{of(events.AboutError, 4000, alert("o-1", 2))}},
-			want:   []string{"Orders in Error: at least 4000<", "There are more alerts than were looked at", "more than 4000 orders in Error, "},
+			want:   []string{"Orders in Error: at least 4000<", "There are more alerts than were looked at", "at least 4000 orders in Error, "},
+		},
+		"none of what was looked at is visible": {
+			alerts: api.AlertReasons{More: true}, next: "MQ",
+			want: []string{
+				"There are more alerts than were looked at", "no orders in Error among those that were looked at, no decisions that people wait for among those",
+				"Decisions that people wait for: none of those that were looked at<", "None of those that were looked at; others were not.", "!Nobody", "!more than", "!None.",
+			},
 		},
 		"payloads are left out": {
 			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutHeld, 1, masked)}},
@@ -62,7 +70,7 @@ func TestHomeByReason(t *testing.T) {
 	} {
 		answers := map[string]any{
 			"/api/v1/caller": api.Caller{}, "/api/v1/alerts/reasons": c.alerts, "/api/v1/dead-letters": api.DeadLetterPage{DeadLetters: c.letters},
-			"/api/v1/approvals": api.ApprovalPage{Approvals: c.asks}, "/api/v1/orders": api.OrderPage{}, "/api/v1/agents": api.Agents{}, "/readyz": nil,
+			"/api/v1/approvals": api.ApprovalPage{Approvals: c.asks, Next: c.next}, "/api/v1/orders": api.OrderPage{Next: c.next}, "/api/v1/agents": api.Agents{}, "/readyz": nil,
 		}
 		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			answer, is := answers[r.URL.Path]

@@ -55,8 +55,11 @@ func (s section[T]) says(one, others string) string {
 
 // Count is how many there are, as far as that is known.
 func (s section[T]) Count() string {
-	if s.More {
-		return fmt.Sprintf("more than %d", len(s.All))
+	switch {
+	case s.More && len(s.All) == 0:
+		return "none of those that were looked at"
+	case s.More:
+		return fmt.Sprintf("at least %d", len(s.All))
 	}
 	return strconv.Itoa(len(s.All))
 }
@@ -64,10 +67,13 @@ func (s section[T]) Count() string {
 // Shown says that there is something, or may be what is not known.
 func (s section[T]) Shown() bool { return len(s.All) > 0 || s.More || s.Why != "" }
 
-// number is how many there are, if that is all of them.
+// number is how many there are, as far as was looked: behind that there may be more, or none that who looks may see.
 func number(n int, more bool, one, others string) string {
-	if more {
-		return fmt.Sprintf("more than %d %s", n, others)
+	switch {
+	case more && n == 0:
+		return "no " + others + " among those that were looked at"
+	case more:
+		return "at least " + words.Several(n, one, others)
 	}
 	return words.Several(n, one, others)
 }
