@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,17 +19,28 @@ func newPartition() *cobra.Command {
 }
 
 func newPartitionList() *cobra.Command {
+	var instances bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the partitions, who owns them, and how far they are read here",
 		Long: `Lists the partitions: who claimed each last, and how many records of its journal the
-instance that is asked has not read. Others may be ahead of it, or behind.`,
+instance that is asked has not read. Others may be ahead of it, or behind. With
+--instances lists who is there instead, as Kafka says: each instance with the
+partitions that the group gives it, and where it is asked.`,
+		Example: `  waybill partitions -o wide
+  waybill partitions --instances`,
 		Args: cobra.NoArgs,
 	}
-	on := addWatch(cmd.Flags(), "until it is stopped")
-	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags(), "$.partitions[*].partition")
+	flags := cmd.Flags()
+	flags.BoolVar(&instances, "instances", false, "list the instances that are there, and not the partitions")
+	onlyByFlag(flags, "instances")
+	on := addWatch(flags, "until it is stopped")
+	server := addServer(flags)
+	out := addOutput(flags, "$.partitions[*].partition", "$.instances[*].instance")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
+			if instances {
+				return showInstances(cmd, client, out, *on)
+			}
 			fetch := func() ([]api.Partition, error) { return client.Partitions(cmd.Context()) }
 			table := func(row func(...any), all []api.Partition) { listPartitions(row, out, all) }
 			if *on {
@@ -71,6 +84,75 @@ func listPartitions(row func(...any), out *output, all []api.Partition) {
 		}
 		row(columns...)
 	}
+}
+
+// showInstances lists which instances there are. Where that is not known it fails: an empty list would say that none is there.
+func showInstances(cmd *cobra.Command, client *api.Client, out *output, watched bool) error {
+	more := 0
+	fetch := func() (all []api.Present, lacks []string, err error) {
+		all, more, err = present(cmd.Context(), client)
+		if more > 0 {
+			lacks = []string{fmt.Sprintf("And %d more, which the server does not name.", more)}
+		}
+		return all, lacks, err
+	}
+	table := func(row func(...any), all []api.Present) {
+		row("INSTANCE", "PARTITIONS", "ADDRESS")
+		for i := range all {
+			row(all[i].Instance, given(out, all[i].Partitions), words.Dash(all[i].URL))
+		}
+	}
+	if watched {
+		return watchList(cmd, out, "instances", fetch, table)
+	}
+	all, lacks, err := fetch()
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"instances": all}
+	if more > 0 {
+		data["moreInstances"] = more
+	}
+	if err := out.print(cmd, data, func(row func(...any)) { table(row, all) }); err != nil {
+		return err
+	}
+	for _, line := range lacks {
+		fmt.Fprintln(cmd.ErrOrStderr(), line)
+	}
+	return nil
+}
+
+// present asks which instances there are, and how many more than are told.
+func present(ctx context.Context, client *api.Client) (all []api.Present, more int, _ error) {
+	p, err := known(ctx, func() (*api.Partitions, error) { return client.Instances(ctx) })
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case p.NotTold != "": // it may be known in a moment
+		return nil, 0, &api.Problem{Status: http.StatusServiceUnavailable, Title: "Service Unavailable", Detail: "which instances there are is not known: " + p.NotTold}
+	case p.Instances == nil:
+		return nil, 0, errors.New("the server does not say which instances there are: it is of a release before that was told; waybill upgrade status has the members of the group")
+	}
+	return p.Instances, p.More, nil
+}
+
+// fewPartitions is how many partitions of an instance a table names that is not wide.
+const fewPartitions = 16
+
+// given are the partitions of an instance.
+func given(out *output, partitions []int32) string {
+	if len(partitions) == 0 {
+		return "none"
+	}
+	var all []string
+	for n, p := range partitions {
+		if n == fewPartitions && !out.wide() {
+			all = append(all, fmt.Sprintf("and %d more", len(partitions)-n))
+			break
+		}
+		all = append(all, strconv.Itoa(int(p)))
+	}
+	return strings.Join(all, ", ")
 }
 
 func newSkipLost() *cobra.Command {

@@ -25,8 +25,8 @@ import (
 // Partitions says how far the instance has folded each partition.
 type Partitions struct {
 	Partitions []Partition `json:"partitions" nullable:"false"`
-	Instances  []Present   `json:"instances,omitempty" nullable:"true" doc:"Those that are there, by name, if the query asks for them; 256 at most"`
-	More       int         `json:"moreInstances,omitempty" doc:"How many instances more there are"`
+	Instances  []Present   `json:"instances,omitzero" nullable:"true" doc:"Those that are there, by name, if the query asks for them; 256 at most"`
+	More       int         `json:"moreInstances,omitzero" doc:"How many instances more there are"`
 	NotTold    string      `json:"instancesUnknown,omitempty" doc:"Why it is not known which instances there are"`
 }
 
