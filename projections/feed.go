@@ -72,7 +72,7 @@ func (f *Feed) add(p *Partition) {
 		if e.order.Beside() || f.lost {
 			continue
 		}
-		if f.bytes += e.size(); f.bytes > feedBytes {
+		if f.bytes += e.weighs; f.bytes > feedBytes {
 			f.drop()
 			continue
 		}

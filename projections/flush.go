@@ -35,13 +35,15 @@ func (p *Partition) Flush() error {
 	p.counts.mu.Lock()
 	for _, e := range p.dirty {
 		p.counts.now.moved(e.stored, e.order)
-		p.bytes -= e.size()
-		e.order = e.order.written()
-		p.bytes += e.size()
-		e.stored, e.dirty = e.order, false
-		if e.order.State.Final() {
+		switch o := e.order.written(); {
+		case o.State.Final():
+			e.order = o
 			p.drop(e)
+		case o != e.order:
+			e.order = o
+			p.weigh(e)
 		}
+		e.stored, e.dirty = e.order, false
 	}
 	p.counts.mu.Unlock()
 	p.dirty = p.dirty[:0]

@@ -33,9 +33,8 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 			e = &entry{order: u.Order}
 			p.keep(u.Order.ID, e)
 		}
-		before := e.size()
 		e.order = u.Order
-		p.bytes += e.size() - before
+		p.weigh(e)
 		for n, offset := range u.Offsets {
 			seq := u.Order.Seq - uint64(len(u.Offsets)-1-n)
 			if u.Order.begins(seq) { // of what was before nothing is known

@@ -56,6 +56,7 @@ type entry struct {
 	lastOffset int64
 	apart      int // how many bytes of them are not in the record
 	dirty      bool
+	weighs     int // its size as the partition counts it
 }
 
 // Partition returns the writer of partition id, at the point to which the
@@ -134,16 +135,23 @@ func (p *Partition) load(id string) (*entry, error) {
 
 func (p *Partition) keep(id string, e *entry) {
 	p.orders[id] = e
-	p.bytes += e.size()
+	p.weigh(e)
+}
+
+// weigh counts what an order takes in memory as it is now.
+func (p *Partition) weigh(e *entry) {
+	p.bytes -= e.weighs
+	e.weighs = e.size()
+	p.bytes += e.weighs
 }
 
 func (e *entry) size() int {
-	n := 512 + len(e.order.Input)
+	n := 800 + len(e.order.Input) // as large as an order, a step and its undo are, and what they refer to
 	for i := range e.order.Steps {
 		s := &e.order.Steps[i]
-		n += 384 + len(s.Output) + len(s.Input) + s.Each.size()
+		n += 552 + len(s.Output) + len(s.Input) + s.Each.size()
 		if s.Undo != nil {
-			n += 256 + len(s.Undo.Input)
+			n += 320 + len(s.Undo.Input)
 		}
 	}
 	for name, value := range e.order.Labels {
@@ -181,7 +189,7 @@ const fewSeats = 100
 func (p *Partition) share() int { return cacheLimit / int(p.store.partitions.Load()) }
 
 func (p *Partition) drop(e *entry) {
-	p.bytes -= e.size()
+	p.bytes -= e.weighs
 	delete(p.orders, e.order.ID)
 }
 
