@@ -145,7 +145,7 @@ func (b *bulk) follow(ctx context.Context, cmd *cobra.Command, client *api.Clien
 }
 
 // orders are those of a bulk act.
-func (b *bulk) orders(ctx context.Context, client *api.Client, id string) (all []api.BulkOrder, _ error) {
+func (b *bulk) orders(ctx context.Context, client *api.Client, id string) (all []api.BulkRow, _ error) {
 	for after := 0; ; {
 		page, err := askAct(ctx, func() (*api.BulkOrders, error) { return client.BulkOrders(ctx, id, pageMost, after) })
 		if err != nil {
@@ -159,7 +159,7 @@ func (b *bulk) orders(ctx context.Context, client *api.Client, id string) (all [
 }
 
 // became is what became of each order.
-func (b *bulk) became(act *api.Bulk, orders []api.BulkOrder) *bulkResult {
+func (b *bulk) became(act *api.Bulk, orders []api.BulkRow) *bulkResult {
 	result := &bulkResult{Matched: act.Matched, Done: []string{}, Failed: []bulkFailure{}, NotTried: []string{}, Left: []string{}, Act: act.ID, LeftOut: act.LeftOut}
 	why := make(map[string]string, len(act.Failures))
 	for _, f := range act.Failures {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -92,8 +93,8 @@ type BulkPage struct {
 
 // BulkOrders is a part of the orders that a bulk act is about.
 type BulkOrders struct {
-	Orders []BulkOrder `json:"orders" nullable:"false" doc:"In the order of their turns"`
-	Next   int         `json:"next,omitzero" doc:"Give it as after to get the next page; left out on the last"`
+	Orders []BulkRow `json:"orders" nullable:"false" doc:"In the order of their turns"`
+	Next   int       `json:"next,omitzero" doc:"Give it as after to get the next page; left out on the last"`
 }
 
 // BulkOrder is an order that a bulk act is about.
@@ -101,7 +102,14 @@ type BulkOrder struct {
 	OrderID string            `json:"orderId"`
 	State   projections.State `json:"state" doc:"In which it was looked up"`
 	Seq     uint64            `json:"seq" doc:"How many events it had then"`
-	Outcome BulkOutcome       `json:"outcome" enum:"pending,done,left,failed"`
+	Outcome BulkOutcome       `json:"outcome" enum:"pending,done,left,failed" doc:"done: the order took the command, and follows it, which does not say that the order ends well. left: nothing was done to it. failed: it refused the command, or did not answer"`
+}
+
+// BulkRow is an order that a bulk act is about, and, where that was asked for, how it is now.
+type BulkRow struct {
+	BulkOrder
+	Now     *Summary `json:"now,omitempty" doc:"How the order is now; left out unless it was asked for, and where unknown says why"`
+	Unknown string   `json:"unknown,omitempty" doc:"Why it is not known how the order is now"`
 }
 
 // BulkOutcome is what became of one order of a bulk act.
@@ -217,7 +225,7 @@ func (s *Server) bulks(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-bulk-orders", Method: http.MethodGet, Path: "/api/v1/bulk/{id}/orders",
 		Summary: "List the orders of a bulk act", Tags: []string{"bulk"},
-		Description: "An instance keeps them while it runs, of acts with together 200000 orders; 410 says that they are not kept any more.",
+		Description: "An instance keeps them while it runs, of acts with together 200000 orders; 410 says that they are not kept any more. With now each has how it is now, or why that is not known: each such order is read.",
 		Errors:      append([]int{http.StatusGone, http.StatusUnprocessableEntity}, errs...),
 	}, func(ctx context.Context, in *bulkOrdersInput) (*struct{ Body BulkOrders }, error) {
 		b, err := s.bulkOf(ctx, in.ID, identity.Viewer)
@@ -227,6 +235,9 @@ func (s *Server) bulks(api huma.API) {
 		page, kept := b.page(in.After, in.Limit)
 		if !kept {
 			return nil, huma.Error410Gone("the orders of this bulk act are not kept any more; the history of each has the act's id, " + in.ID + ", as the id of its command")
+		}
+		if in.Now {
+			s.nowOf(ctx, page.Orders)
 		}
 		return &struct{ Body BulkOrders }{page}, nil
 	})
@@ -259,6 +270,46 @@ type bulkOrdersInput struct {
 	ID    string `path:"id" doc:"The id that prepare-bulk gave"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After int    `query:"after" minimum:"0" doc:"The next of the page before"`
+	Now   bool   `query:"now" doc:"Say of each order how it is now, too"`
+}
+
+// nowOf says of orders how they are now, as far as the caller may see them and this instance knows.
+func (s *Server) nowOf(ctx context.Context, rows []BulkRow) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		for n := range rows {
+			rows[n].Unknown = err.Error()
+		}
+		return
+	}
+	defer done()
+	for n := range rows {
+		if ctx.Err() != nil {
+			rows[n].Unknown = "it could not be looked up in time"
+			continue
+		}
+		rows[n].Now, rows[n].Unknown = s.standing(ctx, i, rows[n].OrderID)
+	}
+}
+
+// standing is how an order is now, or why that is not known. Of one that the caller may not see it says what it says of one
+// that is not there.
+func (s *Server) standing(ctx context.Context, i *orchestrator.Instance, id string) (now *Summary, unknown string) {
+	const none = "there is no such order that you may see"
+	sees := func(workflow string) bool { return callerOf(ctx).May(identity.Viewer, workflow) }
+	o, err := i.Showing(id)
+	switch {
+	case err == nil && sees(o.Workflow):
+		summary := summaryOf(i.Partition(id), o, time.Now())
+		return &summary, ""
+	case err == nil, errors.Is(err, projections.ErrNotFound):
+		return nil, none
+	case errors.Is(err, projections.ErrForgotten):
+		if was, _, _ := i.Order(id); was == nil || !sees(was.Workflow) { // it says of which workflow it was, beside the error
+			return nil, none
+		}
+	}
+	return nil, s.orderError(id, "look at order", err).Error()
 }
 
 // bulkOf finds an act for a caller who may see it, or change it.

@@ -100,7 +100,10 @@ func (b *bulkAct) page(after, limit int) (page BulkOrders, kept bool) {
 	}
 	after = min(after, len(b.orders))
 	end := min(after+limit, len(b.orders))
-	page.Orders = append([]BulkOrder{}, b.orders[after:end]...)
+	page.Orders = make([]BulkRow, end-after)
+	for n, o := range b.orders[after:end] {
+		page.Orders[n].BulkOrder = o
+	}
 	if end < len(b.orders) {
 		page.Next = end
 	}

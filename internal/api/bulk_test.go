@@ -442,3 +442,85 @@ func problemStatus(err error) int {
 	}
 	return problem.Status
 }
+
+// The orders of an act are told with how each is now, as far as the caller may see it; and what is not known of one, and why.
+func TestBulkOrdersNow(t *testing.T) {
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{
+		"root": "roles: [admin]", "before": "roles: [operator], subject: ana", "after": "roles: [operator], workflows: [leaky], subject: ana",
+	})
+	if _, err := s.client.Register(t.Context(), "w.yaml", []byte(strings.Replace(leaky, "leaky", "brief\nkeep: 1s", 1))); err != nil {
+		t.Fatal(err)
+	}
+	for id, flow := range map[string]string{"o-1": "leaky", "o-2": "other", "o-3": "brief", "o-4": "leaky"} {
+		s.failed(id, flow)
+	}
+	before, after := *s, *s
+	for own, name := range map[*stage]string{&before: "before", &after: "after"} {
+		var err error
+		if own.client, err = NewClient(s.url, WithToken(keys[name])); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(own.client.Close)
+	}
+	b := before.prepare(&BulkRequest{Command: events.CommandResubmit, Filter: BulkFilter{State: projections.Error}})
+	for _, id := range []string{"o-3", "o-4"} {
+		s.act(id, "terminate", `{"note":"enough"}`, 200)
+	}
+	s.until(func() bool { // it is kept for a second
+		_, err := s.client.Order(t.Context(), "o-3")
+		return problemStatus(err) == http.StatusGone
+	})
+	rows := func(s *stage) map[string]BulkRow {
+		t.Helper()
+		page, err := s.client.BulkOrdersNow(t.Context(), b.ID, 100, 0)
+		if err != nil || len(page.Orders) != 4 {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		all := make(map[string]BulkRow)
+		for _, o := range page.Orders {
+			if all[o.OrderID] = o; o.State != projections.Error || (o.Now == nil) == (o.Unknown == "") {
+				t.Errorf("%+v", o)
+			}
+		}
+		return all
+	}
+	const none, gone = "no such order that you may see", "not kept any more"
+	for name, c := range map[string]struct {
+		as   *stage
+		want map[string]string // the state, or a part of why it is not known
+	}{
+		"root":  {s, map[string]string{"o-1": "Error", "o-2": "Error", "o-3": gone, "o-4": "Terminated"}},
+		"ana":   {&before, map[string]string{"o-1": "Error", "o-2": "Error", "o-3": gone, "o-4": "Terminated"}},
+		"later": {&after, map[string]string{"o-1": "Error", "o-2": none, "o-3": none, "o-4": "Terminated"}},
+	} {
+		for id, o := range rows(c.as) {
+			switch want := c.want[id]; {
+			case o.Now == nil && !strings.Contains(o.Unknown, want):
+				t.Errorf("%s: %s is not known: %s, and not %s", name, id, o.Unknown, want)
+			case o.Now == nil:
+			case string(o.Now.ProcessState) != want || o.Now.OrderID != id:
+				t.Errorf("%s: %s is %+v, and not %s", name, id, o.Now, want)
+			case (name == "root") != (o.Now.Reason != nil && o.Now.Labels["word"] == "canary" && !o.Now.Masked):
+				t.Errorf("%s: %s is told as %+v", name, id, o.Now)
+			}
+		}
+	}
+	if page, err := s.client.BulkOrders(t.Context(), b.ID, 1, 0); err != nil || page.Orders[0].Now != nil || page.Orders[0].Unknown != "" {
+		t.Errorf("it was not asked for, and is there: %+v, %v", page, err)
+	}
+
+	s.server.Detach(errors.New("the test detached it"))
+	for id, o := range rows(s) {
+		if !strings.Contains(o.Unknown, "not ready: the test detached it") {
+			t.Errorf("%s without an instance: %+v", id, o)
+		}
+	}
+	idler := idle(t) // which knows of no order how it stands
+	s.server.Attach(idler)
+	defer s.server.Detach(errors.New("over"))
+	for id, o := range rows(s) {
+		if !strings.Contains(o.Unknown, "how it stands, is") {
+			t.Errorf("%s of a partition that is not known: %+v", id, o)
+		}
+	}
+}

@@ -348,8 +348,17 @@ func (c *Client) Bulks(ctx context.Context) (*BulkPage, error) {
 
 // BulkOrders returns a page of the orders that a bulk act is about.
 func (c *Client) BulkOrders(ctx context.Context, id string, limit, after int) (*BulkOrders, error) {
+	return c.bulkOrders(ctx, id, map[string]string{"limit": strconv.Itoa(limit), "after": strconv.Itoa(after)})
+}
+
+// BulkOrdersNow is [Client.BulkOrders] with how each of the orders is now.
+func (c *Client) BulkOrdersNow(ctx context.Context, id string, limit, after int) (*BulkOrders, error) {
+	return c.bulkOrders(ctx, id, map[string]string{"limit": strconv.Itoa(limit), "after": strconv.Itoa(after), "now": "true"})
+}
+
+func (c *Client) bulkOrders(ctx context.Context, id string, query map[string]string) (*BulkOrders, error) {
 	page := new(BulkOrders)
-	return page, c.call(ctx, http.MethodGet, bulkPath(id)+"/orders", values(map[string]string{"limit": strconv.Itoa(limit), "after": strconv.Itoa(after)}), nil, page)
+	return page, c.call(ctx, http.MethodGet, bulkPath(id)+"/orders", values(query), nil, page)
 }
 
 // StartBulk has a bulk act be carried out. One that was started before is not started again.

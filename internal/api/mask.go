@@ -127,12 +127,18 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 				b.mask()
 			}
 		}
+	case BulkOrders:
+		for n := range v.Orders {
+			if o := v.Orders[n].Now; o != nil && hidden(o.Workflow) {
+				o.mask()
+			}
+		}
 	case Limit, LimitPage: // which are of no workflow
 	case Keyed: // for who may read all of it; see [Server.getKey]
 		if len(v.Homes) > 0 { // which key is a payload itself
 			s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID)
 		}
-	case Replayed, Heard, Ticks, Agents, Activity, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, Caller, BulkOrders, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Replayed, Heard, Ticks, Agents, Activity, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, Caller, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}

@@ -94,7 +94,7 @@ type bulkPage struct {
 	*api.Bulk
 	Title       string // of the command
 	With        string
-	Orders      []api.BulkOrder
+	Orders      []api.BulkRow
 	NoOrders    string // why there are none
 	Next, First string // other pages of them
 	Mine        bool   // the caller may start or stop it
