@@ -118,7 +118,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	clearEnvironmentBut(t, "WAYBILL_AXE", "WAYBILL_SCREENSHOTS")
 	ctx := chromium(t)
 	sent := newForms(t, ctx)
-	server, brokers := startHolding(t, "plain", "scripts")
+	server, brokers := startHolding(t, "plain", "scripts", "spare")
 	i := issuer.New(t)
 	file, key := accessFile(t, "viewer", asksAt(t, i.URL))
 	addr := child.FreeAddress(t)
@@ -166,11 +166,11 @@ func everyPage(t *testing.T, ctx context.Context, server, brokers, axe string) {
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 7, "", "o-3 is Error")
 	waybill(t, "", "order", "resubmit", "o-3", "--step", "charge", "--input", `{"card":"c-1"}`, "--server", server).want(t, 0, "", "")
 	becomes(t, server, "o-3", projections.Processed)
-	bulk := prepared(t, server)
+	bulk, over := prepared(t, server), carriedOut(t, server)
 	pages := map[string]string{
 		"home": "/", "orders": "/orders", "order": "/orders/o-2", "as-of": "/orders/o-2?event=4", "attempts": "/orders/o-3/attempts?of=charge", "error": "/orders/o-1", "waits": "/orders/a%2F1", "alerts": "/alerts", "approvals": "/approvals", "signals": "/signals",
 		"workflows": "/workflows", "workflow": "/workflows/order-fulfilment", "schedules": "/schedules", "schedule": "/schedules/nightly", "limits": "/limits",
-		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "dead-letter": letter, "not-found": "/orders/nothing", "login": "/login",
+		"bulk-acts": "/bulk", "bulk": bulk, "bulk-over": over, "filtered": "/orders?state=Error&where=customer%3Dc-7", "for-all": "/orders?state=Error&step=charge", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "dead-letter": letter, "not-found": "/orders/nothing", "login": "/login",
 		"charts": "/",
 	}
 	a := &operator{T: t, ctx: ctx, server: server}
@@ -245,6 +245,22 @@ func prepared(t *testing.T, server string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return "/bulk/" + b.ID
+}
+
+// carriedOut is the page of a bulk act that is over: each order, which failed, took it.
+func carriedOut(t *testing.T, server string) string {
+	t.Helper()
+	client := must(api.NewClient(server))
+	defer client.Close()
+	b := must(client.PrepareBulk(t.Context(), &api.BulkRequest{Command: "change", With: []byte(`{"priority":"high"}`), Filter: api.BulkFilter{Workflow: "order-fulfilment", State: projections.Error}}))
+	must(client.StartBulk(t.Context(), b.ID))
+	oracle.Until(t, "the bulk act is over", func() error {
+		if b = must(client.Bulk(t.Context(), b.ID)); b.State != api.BulkDone {
+			return fmt.Errorf("it is %s", b.State)
+		}
+		return nil
+	})
 	return "/bulk/" + b.ID
 }
 

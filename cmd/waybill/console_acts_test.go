@@ -168,7 +168,13 @@ func (a *operator) deadLetter(what, form, says string, fields ...fills) {
 // prepares has a bulk act be prepared for the orders of this one.
 func (a *operator) prepares(command string, fields ...fills) {
 	a.Helper()
-	a.at("/orders?workflow=asks&where=customer%3D" + a.name)
+	a.preparesFrom("/orders?workflow=asks&where=customer%3D"+a.name, command, fields...)
+}
+
+// preparesFrom has a bulk act be prepared for the orders of a list.
+func (a *operator) preparesFrom(list, command string, fields ...fills) {
+	a.Helper()
+	a.at(list)
 	a.does(fmt.Sprintf("form[action='/bulk']:has(input[name=command][value=%q])", command), "Nothing was done yet", fields...)
 }
 
@@ -271,17 +277,23 @@ var inBrowser = []browserAct{
 	}},
 	{"POST /bulk", func(a *operator) { // of all commands the last is started below
 		for command, fields := range map[string][]fills{
-			"resubmit": {{"newKey", ""}}, "skip-step": {{"skip", "credit"}}, "release": {{"discard", ""}}, "change": {{"priority", "high"}}, "resume": nil, "cancel": nil, "terminate": {{"note", "enough"}},
+			"skip-step": {{"skip", "credit"}}, "change": {{"priority", "high"}, {"deadline", "+2h"}}, "cancel": nil, "terminate": {{"note", "enough"}},
 		} {
 			a.prepares(command, fields...)
 		}
+		a.preparesFrom("/orders?state=Error&workflow=order-fulfilment", "resubmit", fills{"keys", "newKey"})
+		a.says("All that failed takes a new key")
+		a.says("charge failed")
+		a.preparesFrom("/orders?workflow=held", "release", fills{"discard", ""})
 		a.prepares("pause", fills{"note", "all of them"})
 		a.says(fmt.Sprintf("Pause: %d orders", inBulk))
 	}},
 	{"POST /bulk/{id}/start", func(a *operator) {
 		at := a.location()
 		a.does(`form[action$="/start"]`, "all of them")
-		a.until(at, "done")
+		a.until(at, "Each order had its turn")
+		a.says("Given, and taken: it was paused")
+		a.says(fmt.Sprintf("Now, of %d orders: %d Pending.", inBulk, inBulk))
 		a.until("/orders/"+a.of("many-0"), "Pending, paused")
 	}},
 	{"POST /bulk/{id}/stop", func(a *operator) {
@@ -354,7 +366,7 @@ func (a *operator) begin(brokers string) {
 		a.Helper()
 		must(client.Submit(a.Context(), &api.Submission{ID: id, Workflow: flow, Input: []byte(input)}))
 	}
-	for _, what := range []string{"fix", "skip"} {
+	for _, what := range []string{"fix", "skip", "broken"} {
 		submit("order-fulfilment", a.of(what), `{"card":"declined"}`)
 		becomes(a.T, a.server, a.of(what), projections.Error)
 	}

@@ -513,7 +513,7 @@ func TestConsoleBulk(t *testing.T) {
 	for _, id := range []string{"o-1", "o-2"} {
 		waybill(t, "", "submit", "order-fulfilment", "--id", id, "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 7, "", id+" is Error")
 	}
-	b.page(200, "/orders", "!Do the same to all of them") // that would be all that there are
+	b.page(200, "/orders", "!Do the same to all of them", "filter the list by") // that would be all that there are
 	b.page(200, "/orders?state=Error", "Do the same to all of them", `name="state" value="Error"`)
 	b.page(200, "/bulk", "None.")
 	b.send(200, "/bulk", "command=terminate&state=Error&note=it+was+a+%3Cb%3Etest", "Terminate: 2 orders", "Nothing was done yet", "o-1", "o-2", "it was a &lt;b&gt;test", `class="danger"`)
@@ -535,13 +535,13 @@ func TestConsoleBulk(t *testing.T) {
 	for !strings.Contains(b.page(200, "/bulk/"+id), "Came later") {
 		<-again.C
 	}
-	b.page(200, "/bulk/"+id, `good">done`, "1, which were not touched", "!http-equiv")
+	b.page(200, "/bulk/"+id, `good">done`, "1, which were not touched", "!http-equiv", "Given, and taken: it was ended", "Now, of 2 orders: 2 Terminated.")
 	becomes(t, server, "o-1", projections.Terminated)
 	becomes(t, server, "o-2", projections.Terminated)
 	waybill(t, "", "order", "get", "o-3", "--server", server).want(t, 0, "Error", "")
 	waybill(t, "", "order", "history", "o-1", "--server", server).want(t, 0, "it was a <b>test", "")
 	b.send(200, "/bulk/"+id+"/start", "", "2 orders") // once more: nothing
-	b.send(200, "/bulk", "command=resubmit&state=Error&newKey=true", "Resubmit: 1 order", "&#34;newKey&#34;: true")
+	b.send(200, "/bulk", "command=resubmit&state=Error&keys=newKey", "Resubmit: 1 order", "&#34;newKey&#34;: true", "All that failed takes a new key", "charge failed")
 }
 
 // The page of an order says which orders left something that was not undone, of steps and of items, and what that is.

@@ -194,7 +194,6 @@ type view struct {
 	status int    // 0 is 200
 	title  string
 	data   any
-	again  int // in so many seconds the page is loaded again; 0 is never
 	live   *live
 	// to is another page where the browser goes on instead, and done what was done, which it says there once.
 	to, done string
@@ -212,6 +211,8 @@ type live struct {
 	Every  int    // in so many seconds it is fetched again
 	Stream string // what tells that something happened, if anything does
 	Says   string // what is on the page, for those who hear it: said again once it is another
+	// Unscripted has the page be loaded again after that time where scripts do not run, too.
+	Unscripted bool
 }
 
 func (c *Console) get(path string, show func(*visit) (*view, error)) { c.handle("GET "+path, show) }
@@ -315,7 +316,6 @@ type whole struct {
 	Key                        string // an idempotency key for each form of the page
 	Done                       string
 	Problem                    *api.Problem
-	Again                      int // in so many seconds the page is loaded again; 0 is never
 	Live                       *live
 	Data                       any
 	Decoding                   string        // how its payloads stand with the codec
@@ -347,7 +347,7 @@ const asOf = "Waybill-As-Of"
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
 		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Made: time.Now(), Live: shown.live,
-		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Again: shown.again, Data: shown.data, Decoding: v.decoding(), static: c.files,
+		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Data: shown.data, Decoding: v.decoding(), static: c.files,
 	}
 	zone := c.zone(v.Request)
 	words.InZone(shown.data, zone)

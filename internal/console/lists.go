@@ -190,6 +190,7 @@ type ordersPage struct {
 	Where                       []string
 	First                       string // the list from its beginning, where this is not that
 	Acts                        []act  // that can be done to all of them
+	NoActs                      string // why there are none
 	Filter                      []field
 	Views                       []savedView
 	Wrong                       *api.Problem // with what is asked for
@@ -223,9 +224,7 @@ func (c *Console) orders(v *visit) (*view, error) {
 	if v.value("after") != "" {
 		p.First = c.base + link("/orders", pairs...)
 	}
-	if p.State != "" || p.Workflow != "" || len(p.Where) > 0 {
-		p.Acts = actsForAll(v.caller, p.Workflow)
-	}
+	p.offer(v.caller, &filter)
 	if link("", pairs...) != "" {
 		for n := 0; n < len(pairs); n += 2 {
 			p.Filter = append(p.Filter, field{Name: pairs[n], Value: pairs[n+1]})
@@ -240,6 +239,20 @@ func accepted(s api.Summary) time.Time {
 		return time.Time{}
 	}
 	return s.AcceptedAt.Time
+}
+
+// offer has the page have what its caller may do to all orders of the list, or say what that takes.
+func (p *ordersPage) offer(caller *api.Caller, filter *api.Filter) {
+	whole := p.First == "" && p.More == ""
+	switch {
+	case !caller.May(identity.Operator, p.Workflow), whole && len(p.Orders) == 0:
+	case p.State == "" && p.Workflow == "" && len(p.Where) == 0:
+		p.NoActs = "Resubmit, skip a step, release, pause, resume, change, cancel, terminate: to do the same to many orders, filter the list by their state, their workflow, or what they are found by. The forms stand here then."
+	default:
+		if p.Acts = actsForAll(filter, samples(projections.State(p.State), p.OrderPage, whole)); p.Acts == nil {
+			p.NoActs = "Nothing can be done to these orders together: they have ended, or none of what is for many is for them."
+		}
+	}
 }
 
 // listed is a page of a list, and where the next is.

@@ -335,13 +335,17 @@ type act struct {
 // field is one of a form.
 type field struct {
 	Name, Title string
-	// Kind is text, json, flag, choice, hidden or number.
+	// Kind is text, json, flag, choice, one of, hidden or number.
 	Kind     string
 	Value    string
 	Choices  []string
+	Options  []option // of one of
 	Required bool
 	Help     string
 }
+
+// option is one of several, of which a form has one be chosen.
+type option struct{ Value, Title, Says string }
 
 type actList []act
 
