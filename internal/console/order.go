@@ -357,9 +357,8 @@ var acts = actList{
 		fields: func(o *api.Order) []field {
 			return []field{
 				{Name: "step", Title: "Step to correct", Kind: "choice", Choices: append([]string{""}, troubled(o)...), Help: "Only with an input of its own, below"},
-				{Name: "input", Title: "Its input instead", Kind: "json", Help: "JSON; empty for the one that it has"},
-				{Name: "sameKey", Title: "With the idempotency keys of before", Kind: "flag"},
-				{Name: "newKey", Title: "With new idempotency keys", Kind: "flag"},
+				{Name: "input", Title: "Its input instead", Kind: "json", Help: "JSON; empty for the one that it has" + inputsNow(o)},
+				keysField(),
 				note,
 			}
 		},
@@ -466,6 +465,23 @@ func troubled(o *api.Order) (names []string) {
 	return names
 }
 
+// inputsNow says which inputs those steps have, as far as they are short: another is given as a whole.
+func inputsNow(o *api.Order) (says string) {
+	const short = 200
+	for _, name := range troubled(o) {
+		input := o.Input
+		if step := slices.IndexFunc(o.Steps, func(s api.Step) bool { return s.Name == name }); o.Steps[step].Undo != nil {
+			continue
+		} else if o.Steps[step].Input != nil {
+			input = o.Steps[step].Input
+		}
+		if len(input) > 0 && len(input) <= short {
+			says += "; " + name + " has " + string(input)
+		}
+	}
+	return says
+}
+
 // actsFor are those that a caller may do to an order as it is.
 func actsFor(caller *api.Caller, o *api.Order) (all []act) {
 	for _, a := range acts {
@@ -570,10 +586,15 @@ func (v *visit) command(name string) (*events.Command, error) {
 	c := &events.Command{
 		Command: name, ID: v.key(), By: v.by(), Note: v.value("note"), Step: v.value("step"), Outcome: v.value("outcome"),
 		Input: raw(v.value("input")), Output: raw(v.value("output")),
-		SameKey: v.Form.Has("sameKey"), NewKey: v.Form.Has("newKey"), Discard: v.Form.Has("discard"),
+		Discard: v.Form.Has("discard"),
 	}
 	switch name {
 	case events.CommandResubmit:
+		keys, err := v.keys()
+		if err != nil {
+			return nil, err
+		}
+		c.SameKey, c.NewKey = keys == "sameKey", keys == "newKey"
 		if c.Step != "" && len(c.Input) == 0 {
 			return nil, unfit("Step %s was chosen without an input: give it one, or choose no step to resubmit all that failed.", c.Step)
 		}

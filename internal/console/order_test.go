@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/codec"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // Of what waits for decisions that page alone is decoded which has what a masked order waits for, and none once the codec has failed.
@@ -158,5 +159,23 @@ func TestHowOrdersAreSorted(t *testing.T) {
 			}
 			at += n
 		}
+	}
+}
+
+// Who gives a step another input sees the one that it has, where that is short: it is replaced as a whole.
+func TestInputsNow(t *testing.T) {
+	long := json.RawMessage(`"` + strings.Repeat("x", 300) + `"`)
+	o := &api.Order{Input: json.RawMessage(`{"n":1}`), Steps: []api.Step{
+		{Name: "own", State: projections.Failed, Input: json.RawMessage(`{"to":"N1"}`)},
+		{Name: "orders", State: projections.Expired},
+		{Name: "done", State: projections.Completed},
+		{Name: "large", State: projections.Failed, Input: long},
+		{Name: "undone", State: projections.Completed, Undo: &api.Undo{State: projections.Failed}},
+	}}
+	if got, want := inputsNow(o), `; own has {"to":"N1"}; orders has {"n":1}`; got != want {
+		t.Errorf("%q, and not %q", got, want)
+	}
+	if got := inputsNow(&api.Order{Steps: o.Steps[1:2]}); got != "" {
+		t.Errorf("of an order whose input is not known: %q", got)
 	}
 }
