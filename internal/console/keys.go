@@ -12,7 +12,7 @@ type keyChoice struct {
 var keyChoices = []keyChoice{
 	{
 		"", "As fits each step",
-		"What its agent answered with an error, and had no attempt left, takes a new key, so that its service tries it anew; all else keeps its key, so that its service recognises what it may have done. So does an undo of which any attempt was not answered.",
+		"A step, or an undo, whose last attempt its agent answered with an error, and that had no attempt left, takes a new key, so that its service tries it anew; so do the items of a list that failed. All else keeps its key, so that its service recognises what it may have done; so does an undo of which an attempt was not answered.",
 	},
 	{
 		"sameKey", "Those of before",
