@@ -383,7 +383,9 @@ var acts = actList{
 	},
 	{
 		Name: events.CommandPause, Title: "Pause", Says: "Nothing new starts until it is resumed. What runs ends as it would.", roles: []identity.Role{identity.Operator},
-		may: func(o *api.Order) bool { return !o.ProcessState.Final() && !o.Paused }, fields: noted,
+		may: func(o *api.Order) bool {
+			return !o.ProcessState.Final() && o.ProcessState != projections.Error && !o.Paused
+		}, fields: noted,
 	},
 	{
 		Name: events.CommandResume, Title: "Resume", Says: "It goes on where it was.", roles: []identity.Role{identity.Operator},

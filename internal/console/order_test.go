@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/codec"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -177,5 +178,28 @@ func TestInputsNow(t *testing.T) {
 	}
 	if got := inputsNow(&api.Order{Steps: o.Steps[1:2]}); got != "" {
 		t.Errorf("of an order whose input is not known: %q", got)
+	}
+}
+
+// What would be refused is not offered: nothing starts in Error, so there is nothing to pause.
+func TestWhatIsOffered(t *testing.T) {
+	caller := &api.Caller{Grants: []api.Grant{{Roles: []identity.Role{identity.Operator, identity.Submitter}}}}
+	for state, want := range map[projections.State][]string{
+		projections.Processing: {"change", "label", "cancel", "pause", "terminate"},
+		projections.Error:      {"change", "label", "cancel", "resubmit", "skip-step", "terminate"},
+		projections.Processed:  {"label", "rerun"},
+	} {
+		o := &api.Order{Steps: []api.Step{{Name: "pay", State: projections.Failed}}}
+		if o.ProcessState = state; state == projections.Processing {
+			o.Steps[0].State = projections.Running
+		}
+		var got []string
+		for _, a := range actsFor(caller, o) {
+			got = append(got, a.Name)
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("for an order that is %s: %q, and not %q", state, got, want)
+		}
 	}
 }
