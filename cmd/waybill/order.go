@@ -233,20 +233,26 @@ func (t orderTable) rows(row func(...any), all []api.Summary) {
 	wide := t.out.wide()
 	columns := []any{"ORDER", "WORKFLOW", "STATE", "ACCEPTED", "COMPLETE BY", "FAILURES", "REASON"}
 	if wide {
-		columns = append(columns, "STANDS AT", "UPDATED", "PRIORITY", "PARTITION", "LOCKED BY")
+		columns = append(columns, "UPDATED", "PRIORITY", "PARTITION", "LOCKED BY")
 	}
 	if t.labelled || wide {
 		columns = append(columns, "LABELS")
+	}
+	if wide {
+		columns = append(columns, "STANDS AT")
 	}
 	row(columns...)
 	for i := range all {
 		o := &all[i]
 		columns := []any{o.OrderID, words.Workflow(o.Workflow, o.Version), words.State(o), t.out.when(o.AcceptedAt), words.CompleteBy(o), o.FailureCount, t.out.short(words.Or(o.Reason))}
 		if wide {
-			columns = append(columns, words.Dash(words.StandsAt(o)), words.Clock(o.UpdatedAt), o.Priority, o.Partition, words.Or(o.LockedBy))
+			columns = append(columns, words.Clock(o.UpdatedAt), o.Priority, o.Partition, words.Or(o.LockedBy))
 		}
 		if t.labelled || wide {
 			columns = append(columns, t.out.short(words.Labels(o.Labels)))
+		}
+		if wide {
+			columns = append(columns, words.Dash(words.StandsAt(o)))
 		}
 		row(columns...)
 	}

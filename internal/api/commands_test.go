@@ -308,7 +308,7 @@ func (s *stage) testListStandsAt() {
 		if n < 0 {
 			return ""
 		}
-		return fmt.Sprint(page.Orders[n].StandsAt, page.Orders[n].StandsAtAll)
+		return fmt.Sprint(page.Orders[n].StandsAt, *page.Orders[n].StandsAtAll)
 	}
 	declined, err := s.client.Order(s.Context(), "stands-1")
 	if err != nil {

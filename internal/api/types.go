@@ -58,8 +58,8 @@ type Summary struct {
 	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
 	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry, or end of a sleep, that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
 	SleepsUntil  *Time              `json:"sleepsUntil" doc:"When the first of the order's steps wakes that sleep, listens no more, or reminds or asks people no more; null if none does, and during a pause"`
-	StandsAt     []StandsAt         `json:"standsAt" nullable:"false" doc:"The first steps, five at most, at which an order stands that has not ended: what is under way, waits for something, or has failed. Once it is compensated these are undos"`
-	StandsAtAll  int                `json:"standsAtAll" doc:"How many there are"`
+	StandsAt     []StandsAt         `json:"standsAt,omitzero" required:"true" nullable:"false" doc:"The first steps, five at most, at which an order stands that has not ended: what is under way, waits for something, or has failed. Once it is compensated these are undos"`
+	StandsAtAll  *int               `json:"standsAtAll,omitzero" required:"true" nullable:"false" doc:"How many there are"`
 	FailedSteps  []string           `json:"failedSteps" nullable:"false" doc:"The steps that failed for good, and without which the order went on"`
 	WaitsSince   *Time              `json:"waitsSince" doc:"From when on the first of the order's steps and undos could have begun that wait for their agents; null if none waits"`
 	FailureCount int                `json:"failureCount"`
@@ -436,7 +436,7 @@ func undoOf(w *projections.Work) *Undo {
 func summaryOf(partition int32, o *projections.Order, now time.Time) Summary {
 	stands, all := o.Stands(maxStandsAt)
 	s := Summary{
-		StandsAt: make([]StandsAt, len(stands)), StandsAtAll: all,
+		StandsAt: make([]StandsAt, len(stands)), StandsAtAll: &all,
 		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
 		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy(now)), SleepsUntil: at(o.SleepsUntil()), FailedSteps: append([]string{}, o.FailedSteps()...), WaitsSince: at(o.WaitsSince(now)), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),

@@ -34,15 +34,21 @@ func State(o *api.Summary) string {
 	return text
 }
 
-// StandsAt says at which steps an order stands.
+// StandsAt says at which steps an order stands, as far as the server does: one of a release before does not.
 func StandsAt(o *api.Summary) string {
+	if o.StandsAt == nil {
+		return "unknown"
+	}
 	all := make([]string, len(o.StandsAt), len(o.StandsAt)+1)
 	for i, at := range o.StandsAt {
 		if all[i] = at.Step + " " + string(at.State); at.Undo {
 			all[i] = "undo of " + all[i]
 		}
 	}
-	if more := o.StandsAtAll - len(all); more > 0 {
+	if o.StandsAtAll == nil {
+		return strings.Join(all, ", ")
+	}
+	if more := *o.StandsAtAll - len(all); more > 0 {
 		all = append(all, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(all, ", ")
