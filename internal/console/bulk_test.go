@@ -65,7 +65,7 @@ func TestWhatABulkActDid(t *testing.T) {
 	at := &api.Time{Time: time.Now()}
 	summary := func(id string, state projections.State) *api.Summary {
 		reason := "why of " + id
-		return &api.Summary{OrderID: id, ProcessState: state, Reason: &reason, Labels: map[string]string{"shop": "s-" + id}, StandsAt: []api.StandsAt{{Step: "pay", State: projections.Failed}}, StandsAtAll: 1}
+		return &api.Summary{OrderID: id, ProcessState: state, Reason: &reason, Labels: map[string]string{"shop": "s-" + id}, StandsAt: []api.StandsAt{{Step: "pay", State: projections.Failed}}, StandsAtAll: new(1)}
 	}
 	row := func(id string, outcome api.BulkOutcome, now *api.Summary, unknown string) api.BulkRow {
 		return api.BulkRow{BulkOrder: api.BulkOrder{OrderID: id, State: projections.Error, Outcome: outcome}, Now: now, Unknown: unknown}

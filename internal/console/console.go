@@ -318,6 +318,7 @@ type whole struct {
 	Problem                    *api.Problem
 	Live                       *live
 	Data                       any
+	After                      string        // behind which place of a list it is, or the list from which somebody came to it
 	Decoding                   string        // how its payloads stand with the codec
 	Content                    template.HTML // what the page is about
 	Tag                        string        // another once the content tells something else
@@ -347,7 +348,7 @@ const asOf = "Waybill-As-Of"
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
 		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Made: time.Now(), Live: shown.live,
-		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Data: shown.data, Decoding: v.decoding(), static: c.files,
+		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Data: shown.data, After: v.value("after"), Decoding: v.decoding(), static: c.files,
 	}
 	zone := c.zone(v.Request)
 	words.InZone(shown.data, zone)

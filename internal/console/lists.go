@@ -325,9 +325,9 @@ func (c *Console) signals(v *visit) (*view, error) {
 	}, nil
 }
 
-// signalsPath is the list again from which somebody sent a signal, with what it was asked for.
+// signalsPath is the page of the list again from which somebody sent a signal, with what it was asked for.
 func (v *visit) signalsPath() string {
-	return link("/signals", "signal", v.value("ofSignal"), "workflow", v.value("ofWorkflow"))
+	return link("/signals", "signal", v.value("ofSignal"), "workflow", v.value("ofWorkflow"), "after", v.value("ofAfter"))
 }
 
 // signalKey tells whoever waits under a key what happened.
@@ -395,11 +395,14 @@ func (c *Console) replay(v *visit) (*view, error) {
 		return nil, err
 	}
 	if done.Order == "" {
-		return &view{to: "/dead-letters", done: "replay"}, nil
+		return &view{to: v.lettersPath(), done: "replay"}, nil
 	}
 	v.appears(done.Order)
 	return &view{to: orderPath(done.Order), done: "replay"}, nil
 }
+
+// lettersPath is the page of the list from which somebody came to a dead letter.
+func (v *visit) lettersPath() string { return link("/dead-letters", "after", v.value("ofAfter")) }
 
 func (c *Console) discard(v *visit) (*view, error) {
 	partition, offset, err := v.place()
@@ -409,7 +412,7 @@ func (c *Console) discard(v *visit) (*view, error) {
 	if err := v.client.Discard(v.Context(), partition, offset, &api.Act{By: v.by(), Note: v.value("note")}); err != nil {
 		return nil, err
 	}
-	return &view{to: "/dead-letters", done: "discard"}, nil
+	return &view{to: v.lettersPath(), done: "discard"}, nil
 }
 
 // flowRow is a workflow in their list.
@@ -591,11 +594,11 @@ func (c *Console) actOnSchedule(v *visit) (*view, error) {
 	_, err := v.client.ActOnSchedule(v.Context(), name, v.key(), act, &api.Act{By: v.by(), Note: v.value("note")})
 	switch {
 	case act == events.CommandDelete && (err == nil || answered(err, http.StatusNotFound)):
-		return &view{to: "/schedules", done: act}, nil
+		return &view{to: link("/schedules", "after", v.value("ofAfter")), done: act}, nil
 	case err != nil:
 		return nil, err
 	}
-	return &view{to: "/schedules/" + api.PathEscape(name), done: act}, nil
+	return &view{to: link("/schedules/"+api.PathEscape(name), "after", v.value("ofAfter")), done: act}, nil
 }
 
 func (c *Console) limits(v *visit) (*view, error) {

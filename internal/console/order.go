@@ -577,8 +577,8 @@ func (c *Console) act(v *visit) (*view, error) {
 	if _, err := v.client.Command(v.Context(), id, command); err != nil {
 		return nil, err
 	}
-	if back := v.value("back"); back == "/approvals" {
-		return &view{to: back, done: name}, nil
+	if v.value("back") == "/approvals" {
+		return &view{to: link("/approvals", "mine", v.value("ofMine"), "after", v.value("ofAfter")), done: name}, nil
 	}
 	return to(name), nil
 }
