@@ -110,8 +110,11 @@ type AlertsOf struct {
 	Oldest []*Order
 }
 
-// AlertedAt is a step that an alert is about, empty if it is about its order.
-type AlertedAt struct{ Workflow, Step string }
+// AlertedAt is a step that an alert is about, or its undo; empty if it is about its order.
+type AlertedAt struct {
+	Workflow, Step string
+	Undo           bool
+}
 
 // AlertReasons counts the open alerts that [Store.Alerts] lists, the oldest first, as far as a page may cost, and returns
 // of each reason at most limit.
@@ -123,7 +126,7 @@ func (s *Store) AlertReasons(ctx context.Context, partitions int32, without []in
 			of = &AlertsOf{At: make(map[AlertedAt]int)}
 			r.Of[o.Alert.About()] = of
 		}
-		of.At[AlertedAt{o.Workflow, o.Alert.Step}]++
+		of.At[AlertedAt{o.Workflow, o.Alert.Step, o.Toward != "" && o.Alert.Step != ""}]++
 		if of.Number++; of.Number <= limit {
 			of.Oldest = append(of.Oldest, o)
 		}

@@ -354,7 +354,7 @@ func TestAlertsByReason(t *testing.T) {
 		expect(t, "the oldest of "+string(reason), ids(found.Of[reason].Oldest), want)
 	}
 	expect(t, "number in Error", found.Of[events.AboutError].Number, 2003)
-	expect(t, "where they stand", found.Of[events.AboutError].At, map[AlertedAt]int{{"flow", "s0"}: 2003})
+	expect(t, "where they stand", found.Of[events.AboutError].At, map[AlertedAt]int{{"flow", "s0", false}: 2003})
 	found, err = s.AlertReasons(t.Context(), 2, nil, 3, func(string) bool { return false })
 	must(t, err)
 	expect(t, "reasons that nobody may see", len(found.Of), 0)

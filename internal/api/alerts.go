@@ -46,17 +46,25 @@ type AlertsOf struct {
 type AlertsAt struct {
 	Workflow string  `json:"workflow"`
 	Step     *string `json:"step" doc:"Null if they are about the orders as a whole"`
+	Undo     bool    `json:"undo" doc:"They are about the step's undo"`
 	Number   int     `json:"number"`
+}
+
+func rank(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
 }
 
 // alertsAt are the steps about which there are most.
 func alertsAt(all map[projections.AlertedAt]int, limit int) []AlertsAt {
 	most := slices.SortedFunc(maps.Keys(all), func(a, b projections.AlertedAt) int {
-		return cmp.Or(all[b]-all[a], strings.Compare(a.Workflow, b.Workflow), strings.Compare(a.Step, b.Step))
+		return cmp.Or(all[b]-all[a], strings.Compare(a.Workflow, b.Workflow), strings.Compare(a.Step, b.Step), rank(a.Undo)-rank(b.Undo))
 	})
 	at := make([]AlertsAt, min(len(most), limit))
 	for n := range at {
-		at[n] = AlertsAt{most[n].Workflow, text(most[n].Step), all[most[n]]}
+		at[n] = AlertsAt{most[n].Workflow, text(most[n].Step), most[n].Undo, all[most[n]]}
 	}
 	return at
 }

@@ -697,7 +697,7 @@ func (s *stage) testAlerts() {
 		s.Errorf("by reason: %+v, %v", all, err)
 	}
 	charge := "charge"
-	if want := []AlertsAt{{"order-fulfilment", &charge, 3}}; err == nil && !reflect.DeepEqual(all.Reasons[0].At, want) {
+	if want := []AlertsAt{{"order-fulfilment", &charge, false, 3}}; err == nil && !reflect.DeepEqual(all.Reasons[0].At, want) {
 		s.Errorf("they are about %+v", all.Reasons[0].At)
 	}
 	for reason, want := range map[events.AlertReason]int{events.AboutError: 3, events.AboutHeld: 0} {

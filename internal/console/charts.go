@@ -83,6 +83,8 @@ func seconds(of func(*api.Sample) *float64) func(*api.Sample) (float64, bool) {
 
 func count(n float64) string { return strings.TrimSuffix(strconv.FormatFloat(n, 'f', 1, 64), ".0") }
 
+func aMinuteText(n float64) string { return count(n) + " a minute" }
+
 func lasting(n float64) string { return about(time.Duration(n * float64(time.Second))) }
 
 // measures are the charts that there are.
@@ -91,11 +93,11 @@ var measures = []struct {
 	text   func(float64) string
 	series []series
 }{
-	{"Orders a minute", count, []series{
+	{"Orders a minute", aMinuteText, []series{
 		{"begun", "busy", aMinute(func(s *api.Sample) int { return s.Begun })},
 		{"ended", "good", aMinute(func(s *api.Sample) int { return s.Ended })},
 	}},
-	{"Orders in Error", count, []series{{"in Error", "bad", open(func(o *api.Open) int { return o.Error })}}},
+	{"Orders in Error", count, []series{{"then in Error", "bad", open(func(o *api.Open) int { return o.Error })}}},
 	{"Orders under way", count, []series{
 		{"Processing", "busy", open(func(o *api.Open) int { return o.Processing })},
 		{"Pending", "idle", open(func(o *api.Open) int { return o.Pending })},

@@ -31,13 +31,13 @@ func TestCharts(t *testing.T) {
 		t.Fatalf("%+v", titles)
 	}
 	begun := titles["Orders a minute"].Lines[0]
-	if titles["Orders a minute"].Most != "40" || begun.Now != "0" || len(begun.Runs) != 2 || strings.Count(begun.Runs[0], " ") != 2 || !strings.HasPrefix(begun.Runs[0], "247.5,35.0 250.0,35.0 252.5,1.0") || !strings.HasSuffix(begun.Runs[1], "300.0,69.0") {
+	if titles["Orders a minute"].Most != "40 a minute" || begun.Now != "0 a minute" || len(begun.Runs) != 2 || strings.Count(begun.Runs[0], " ") != 2 || !strings.HasPrefix(begun.Runs[0], "247.5,35.0 250.0,35.0 252.5,1.0") || !strings.HasSuffix(begun.Runs[1], "300.0,69.0") {
 		t.Errorf("%+v", begun)
 	}
 	if pending := titles["Orders under way"].Lines[1]; pending.Now != "4" || len(pending.Runs) != 2 || !strings.HasSuffix(pending.Runs[1], "300.0,1.0") {
 		t.Errorf("%+v", pending)
 	}
-	if says := titles["Orders a minute"]; !strings.Contains(says.Says(), "begun: 0, ended: 0") {
+	if says := titles["Orders a minute"]; !strings.Contains(says.Says(), "begun: 0 a minute, ended: 0 a minute") {
 		t.Errorf("%s", says.Says())
 	}
 	if len(c.Rows) != 2 || c.Rows[1].Begun != 30 || c.Rows[1].Open != nil || c.Rows[0].Begun != 5 || c.Rows[0].Open.Pending != 4 || !c.Rows[1].From.Equal(start) {

@@ -38,8 +38,8 @@ func TestHomeByReason(t *testing.T) {
 			want:   []string{"Orders in Error: 2000<", "Overdue orders: 1<", `href="/orders/late"`, "30 h ago", `href="/alerts?reason=overdue"`, `href="/alerts?reason=error"`, "!Held orders", "!Nobody", "2001 orders in Error, "},
 		},
 		"some stand at one step, some at another": {
-			alerts: api.AlertReasons{Reasons: []api.AlertsOf{{Reason: events.AboutError, Number: 8, Oldest: []api.Alert{alert("o-1", 2)}, At: []api.AlertsAt{{Workflow: "shop&", Step: &step, Number: 5}, {Workflow: "shop&", Number: 3}}}, {Reason: events.AboutHeld, Number: 2, Oldest: []api.Alert{alert("h-1", 2)}, At: []api.AlertsAt{{Workflow: "lent", Step: &step, Number: 2}}}}},
-			want:   []string{`<a href="/orders?state=Error&step=charge&workflow=shop%26">shop&, charge: 5</a>`, `<a href="/orders?state=Error&workflow=shop%26">shop&: 3</a>`, "<li>lent, charge: 2</li>"},
+			alerts: api.AlertReasons{Reasons: []api.AlertsOf{{Reason: events.AboutError, Number: 8, Oldest: []api.Alert{alert("o-1", 2)}, At: []api.AlertsAt{{Workflow: "shop&", Step: &step, Number: 5}, {Workflow: "shop&", Number: 3}}}, {Reason: events.AboutHeld, Number: 2, Oldest: []api.Alert{alert("h-1", 2)}, At: []api.AlertsAt{{Workflow: "lent", Step: &step, Undo: true, Number: 2}}}}},
+			want:   []string{`<a href="/orders?state=Error&step=charge&workflow=shop%26">shop&, charge: 5</a>`, `<a href="/orders?state=Error&workflow=shop%26">shop&: 3</a>`, "<li>lent, undo of charge: 2</li>"},
 		},
 		"one is held": {
 			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutHeld, 1, alert("poisoned", 1))}},

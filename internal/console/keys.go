@@ -12,7 +12,7 @@ type keyChoice struct {
 var keyChoices = []keyChoice{
 	{
 		"", "As fits each step",
-		"A step, or an undo, whose last attempt its agent answered with an error, and that had no attempt left, takes a new key, so that its service tries it anew; so do the items of a list that failed. All else keeps its key, so that its service recognises what it may have done; so does an undo of which an attempt was not answered.",
+		"A step, or an undo, that its agent answered with an error for good, a permanent one or that of its last attempt, takes a new key, so that its service tries it anew; so do the items of a list that failed. All else keeps its key, so that its service recognises what it may have done; so does an undo of which an attempt was not answered.",
 	},
 	{
 		"sameKey", "Those of before",

@@ -368,7 +368,7 @@ var acts = actList{
 		may: func(o *api.Order) bool { return !o.ProcessState.Final() && len(troubled(o)) > 0 },
 		fields: func(o *api.Order) []field {
 			return []field{
-				{Name: "step", Title: "Step", Kind: "choice", Choices: troubled(o), Required: true},
+				{Name: "step", Title: "Step", Kind: "choice", Choices: append([]string{""}, troubled(o)...), Required: true},
 				{Name: "output", Title: "What later steps see as its output", Kind: "json", Help: "JSON; empty for none"},
 				note,
 			}
@@ -459,6 +459,8 @@ func troubled(o *api.Order) (names []string) {
 		state := s.State
 		if s.Undo != nil {
 			state = s.Undo.State
+		} else if o.Toward != nil { // what failed is over then, and its undos alone are asked for
+			continue
 		}
 		if state == projections.Failed || state == projections.Expired {
 			names = append(names, s.Name)
@@ -489,6 +491,9 @@ func actsFor(caller *api.Caller, o *api.Order) (all []act) {
 	for _, a := range acts {
 		lacks := func(role identity.Role) bool { return !caller.May(role, o.Workflow) }
 		if !slices.ContainsFunc(a.roles, lacks) && a.may(o) {
+			if a.Name == events.CommandSkipStep && o.Toward != nil {
+				a.Says = "The undo is given up: what the step did stays as it is."
+			}
 			a.Fields = a.fields(o)
 			all = append(all, a)
 		}

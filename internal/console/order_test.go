@@ -203,3 +203,22 @@ func TestWhatIsOffered(t *testing.T) {
 		}
 	}
 }
+
+// Of an order that is being undone the undos are what is in trouble, and to pass over one gives it up.
+func TestWhatIsInTrouble(t *testing.T) {
+	toward := projections.Cancelled
+	o := &api.Order{Steps: []api.Step{{Name: "charge", State: projections.Completed, Undo: &api.Undo{State: projections.Failed}}, {Name: "ship", State: projections.Failed}}}
+	o.ProcessState, o.Toward = projections.Error, &toward
+	if got := troubled(o); !slices.Equal(got, []string{"charge"}) {
+		t.Errorf("in trouble are %q", got)
+	}
+	caller := &api.Caller{Grants: []api.Grant{{Roles: []identity.Role{identity.Operator}}}}
+	for _, is := range []*projections.State{&toward, nil} {
+		o.Toward = is
+		all := actsFor(caller, o)
+		skip := all[slices.IndexFunc(all, func(a act) bool { return a.Name == events.CommandSkipStep })]
+		if givenUp := strings.Contains(skip.Says, "given up"); givenUp != (is != nil) || skip.Fields[0].Choices[0] != "" {
+			t.Errorf("toward %v: %q, %q", is, skip.Says, skip.Fields[0].Choices)
+		}
+	}
+}
