@@ -378,13 +378,16 @@ func (s *Store) applied(ctx context.Context, kind byte, id func(name string) str
 	if err := checkPlace(after, partitions, kind); err != nil {
 		return nil, nil, err
 	}
-	read := s.summaries()
-	defer read.view.Close()
+	return s.summaries().allApplied(ctx, kind, id, partitions, without, after, limit, visible)
+}
+
+func (r *summaries) allApplied(ctx context.Context, kind byte, id func(name string) string, partitions int32, without []int32, after []byte, limit int, visible func(workflow string) bool) (all []*Order, next []byte, err error) {
+	defer r.view.Close()
 	for p := range partitions {
 		if slices.Contains(without, p) {
 			continue
 		}
-		all, next, err = read.applied(ctx, kind, id, p, after, limit, visible, all)
+		all, next, err = r.applied(ctx, kind, id, p, after, limit, visible, all)
 		if next != nil || err != nil {
 			return all, next, err
 		}
@@ -398,8 +401,9 @@ func (r *summaries) applied(ctx context.Context, kind byte, id func(name string)
 	if slices.Compare(place, end) >= 0 {
 		return all, nil, nil
 	}
+	behind, ends := append(slices.Clone(from), 0), true // before all of the partition, or behind the last that is visible
 	if slices.Compare(place, from) > 0 {
-		from = place
+		from, ends = place, false
 	}
 	it, err := r.view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: end})
 	if err != nil {
@@ -414,8 +418,8 @@ func (r *summaries) applied(ctx context.Context, kind byte, id func(name string)
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		if len(all) == limit || r.enough() {
-			return all, slices.Clone(it.Key()), nil
+		if len(all) == limit || r.enough() && ends {
+			return all, behind, nil
 		}
 		r.keys++
 		o, err := r.order(p, id(string(it.Key()[5:])))
@@ -427,6 +431,7 @@ func (r *summaries) applied(ctx context.Context, kind byte, id func(name string)
 		}
 		if visible == nil || visible(o.Workflow) {
 			all = append(all, o)
+			behind, ends = append(slices.Clone(it.Key()), 0), true
 		}
 	}
 	return all, nil, it.Error()

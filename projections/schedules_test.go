@@ -218,3 +218,47 @@ func TestABackfillIsLookedAt(t *testing.T) {
 		t.Errorf("then it is looked at at %v", o.Ticks())
 	}
 }
+
+// A page of schedules ends behind one that is visible, or before all of a partition, so that its place names none that is
+// not; whatever its bound, each that is visible is on one page.
+func TestPagesOfSchedulesNameNoOthers(t *testing.T) {
+	s, _ := temporary(t)
+	for p, names := range map[int32][]string{0: {"hid-1", "a", "hid-2", "hid-3", "b"}, 1: {"hid-4", "hid-5"}, 2: {"hid-6", "c", "hid-7"}} {
+		j := newJournal()
+		for _, name := range names {
+			e := applied(name)
+			if e.Schedule.Workflow = "seen"; strings.HasPrefix(name, "hid") {
+				e.Schedule.Workflow = "hidden"
+			}
+			j.add(e)
+		}
+		writer := partition(t, s, p)
+		must(t, fold(writer, j.records))
+		must(t, writer.Flush())
+	}
+	visible := func(workflow string) bool { return workflow == "seen" }
+	for _, most := range []int{1, 2, 3, 100} {
+		for _, limit := range []int{1, 2, 100} {
+			var all []string
+			var place []byte
+			for pages := 0; ; pages++ {
+				read := s.summaries()
+				read.most = most
+				page, next, err := read.allApplied(t.Context(), kindSchedule, events.ScheduleID, 3, nil, place, limit, visible)
+				must(t, err)
+				for _, o := range page {
+					all = append(all, o.ID)
+				}
+				if strings.Contains(string(next), "hid") || next != nil && checkPlace(next, 3, kindSchedule) != nil {
+					t.Errorf("a page of %d ends at %q", limit, next)
+				}
+				if place = next; next == nil || pages > 20 {
+					break
+				}
+			}
+			if fmt.Sprint(all) != "[@a @b @c]" {
+				t.Errorf("%q, %d at a time, %d looked at", all, limit, most)
+			}
+		}
+	}
+}
