@@ -77,21 +77,12 @@ func TestAPlainOrderIsWrittenInPlace(t *testing.T) {
 	history := benched()[:2] // none of it failed: errors are written as JSON
 	o := &Order{}
 	for i := range history {
-		if err := o.Apply(&history[i]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, o.Apply(&history[i]))
 	}
-	s, err := Temporary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	p, err := s.Partition(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, p := temporary(t)
 	into := make([]byte, 0, 4<<10)
 	var w writer
+	var err error
 	written := func() {
 		into = appendRecord(into[:0], o)
 		w.b = w.b[:0]

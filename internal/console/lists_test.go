@@ -85,26 +85,9 @@ func TestActsLeadBackToTheirPage(t *testing.T) {
 		"POST /api/v1/dead-letters/3/7/replay": api.Replayed{}, "POST /api/v1/dead-letters/3/7/discard": nil,
 		"POST /api/v1/schedules/night/ly/pause": schedule, "DELETE /api/v1/schedules/night/ly": schedule,
 	}
-	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, is := answers[r.Method+" "+r.URL.Path]
-		if !is {
-			t.Logf("nothing answers %s %s", r.Method, r.URL.Path)
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
-	})
 	ask := func(method, path, form string) *httptest.ResponseRecorder {
-		said := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
-		if form != "" {
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		}
-		New(server, Config{}).ServeHTTP(said, r)
-		return said
+		t.Helper()
+		return asks(t, answers, method, path, form)
 	}
 	hidden := regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`)
 	for _, c := range []struct{ list, link, action, fields, to string }{

@@ -121,27 +121,16 @@ func TestHowOrdersAreSorted(t *testing.T) {
 		"/orders?workflow=w":             {"next", "accepted", []string{"old-1", "new-1", "middle-1", "!" + mixed}}, // as the server has them
 		"/orders?workflow=w&where=k%3Dv": {"next", "", []string{"old-1", "new-1", "middle-1", mixed}},
 	} {
-		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var answer any
-			switch r.URL.Path {
-			case "/api/v1/caller":
-				answer = api.Caller{}
-			case "/api/v1/orders":
-				if sort := r.URL.Query().Get("sort"); sort != c.sort {
-					t.Errorf("%s asks for orders sorted by %q", path, sort)
-				}
-				order := func(id string, minute int) api.Summary {
-					return api.Summary{OrderID: id, Labels: map[string]string{"k": "v"}, AcceptedAt: &api.Time{Time: time.Date(2026, 11, 27, 8, minute, 0, 0, time.UTC)}}
-				}
-				answer = api.OrderPage{Orders: []api.Summary{order("old-1", 1), order("new-1", 9), order("middle-1", 5)}, Next: c.next}
+		order := func(id string, minute int) api.Summary {
+			return api.Summary{OrderID: id, Labels: map[string]string{"k": "v"}, AcceptedAt: &api.Time{Time: time.Date(2026, 11, 27, 8, minute, 0, 0, time.UTC)}}
+		}
+		answers := map[string]any{"GET /api/v1/caller": api.Caller{}, "GET /api/v1/orders": func(r *http.Request) any {
+			if sort := r.URL.Query().Get("sort"); sort != c.sort {
+				t.Errorf("%s asks for orders sorted by %q", path, sort)
 			}
-			w.Header().Set("Content-Type", "application/json")
-			if err := json.NewEncoder(w).Encode(answer); err != nil {
-				t.Error(err)
-			}
-		})
-		w := httptest.NewRecorder()
-		New(server, Config{}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+			return api.OrderPage{Orders: []api.Summary{order("old-1", 1), order("new-1", 9), order("middle-1", 5)}, Next: c.next}
+		}}
+		w := asks(t, answers, http.MethodGet, path, "")
 		body, at := w.Body.String(), 0
 		for _, text := range c.want {
 			if absent, not := strings.CutPrefix(text, "!"); not {
