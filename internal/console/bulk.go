@@ -102,9 +102,7 @@ func (p *bulkPage) Now() string {
 
 // Again is how many orders on the page took what was to have them go on, and are in Error now.
 func (p *bulkPage) Again() (n int) {
-	switch p.Command {
-	case events.CommandResubmit, events.CommandSkipStep, events.CommandRelease, events.CommandResume:
-	default:
+	if !slices.Contains(goOn, p.Command) {
 		return 0
 	}
 	for _, o := range p.Orders {

@@ -501,11 +501,18 @@ func actsFor(caller *api.Caller, o *api.Order) (all []act) {
 	return all
 }
 
+// goOn are the acts with which an order that stood goes on, which does not say that it gets any further.
+var goOn = []string{events.CommandResubmit, events.CommandSkipStep, events.CommandRelease, events.CommandResume}
+
 // done is what a page says once something was done.
 func (l actList) done(name string) string {
 	for _, a := range l {
 		if a.Name == name {
-			return a.Title + ": done."
+			says := a.Title + ": done."
+			if slices.Contains(goOn, name) {
+				says += " The order goes on from there: how far it is, and whether it fails again, stands below."
+			}
+			return says
 		}
 	}
 	switch name {

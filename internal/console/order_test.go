@@ -211,3 +211,12 @@ func TestWhatIsInTrouble(t *testing.T) {
 		}
 	}
 }
+
+// That an order takes what has it go on does not say that it gets any further.
+func TestWhatWasDone(t *testing.T) {
+	for name, goes := range map[string]bool{events.CommandResubmit: true, events.CommandResume: true, events.CommandPause: false, events.CommandLabel: false} {
+		if says := acts.done(name); strings.Contains(says, "fails again") != goes || !strings.Contains(says, ": done.") {
+			t.Errorf("%s: %q", name, says)
+		}
+	}
+}
