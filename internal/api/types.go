@@ -16,6 +16,7 @@ import (
 // never left out.
 type Order struct {
 	Summary
+	Seq      uint64          `json:"seq" doc:"How many events the order has: the number of its last"`
 	Input    json.RawMessage `json:"input"`
 	Output   json.RawMessage `json:"output" doc:"That of the last step, once the order is Processed"`
 	Steps    []Step          `json:"steps" nullable:"false"`
@@ -364,8 +365,8 @@ func (Time) Schema(huma.Registry) *huma.Schema {
 // OrderOf is the order as people see it at a time.
 func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 	order := Order{
-		Summary: summaryOf(partition, o, now),
-		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
+		Summary: summaryOf(partition, o, now), Seq: o.Seq,
+		Input: json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
 		Steps:   make([]Step, len(o.Steps)),
 		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest), RerunOf: text(o.RerunOf),
 		Parent: parentOf(o.Parent), Failure: (*Fault)(o.Failure), Alert: alertOf(o), SubmittedBy: text(o.SubmittedBy),

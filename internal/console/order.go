@@ -156,9 +156,10 @@ func (c *Console) order(v *visit) (*view, error) {
 	return shown, nil
 }
 
-// upTo leaves out what happened after the order was read, which its state does not have yet.
+// upTo leaves out what happened after the order was read, which its state does not have yet. Times do not tell: an order
+// may change several times in a millisecond.
 func upTo(rows []eventRow, o *api.Order) []eventRow {
-	for n := len(rows); n > 1 && o.UpdatedAt != nil && rows[n-1].At.After(o.UpdatedAt.Time); n = len(rows) {
+	for n := len(rows); n > 1 && rows[n-1].Seq > o.Seq; n = len(rows) {
 		rows = rows[:n-1]
 	}
 	return rows
