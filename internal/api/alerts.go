@@ -42,6 +42,17 @@ type AlertsOf struct {
 	Oldest []Alert            `json:"oldest" nullable:"false" doc:"The first of them, the oldest first"`
 }
 
+// Others is how many of them are about steps that At leaves out.
+func (a AlertsOf) Others() (n int) {
+	if len(a.At) == 0 {
+		return 0
+	}
+	for n = a.Number; len(a.At) > 0; a.At = a.At[1:] {
+		n -= a.At[0].Number
+	}
+	return n
+}
+
 // AlertsAt is how many alerts are about a step.
 type AlertsAt struct {
 	Workflow string  `json:"workflow"`

@@ -38,16 +38,16 @@ func TestHomeByReason(t *testing.T) {
 			want:   []string{"Orders in Error: 2000<", "Overdue orders: 1<", `href="/orders/late"`, "30 h ago", `href="/alerts?reason=overdue"`, `href="/alerts?reason=error"`, "!Held orders", "!Nobody", "2001 orders in Error, "},
 		},
 		"some stand at one step, some at another": {
-			alerts: api.AlertReasons{Reasons: []api.AlertsOf{{Reason: events.AboutError, Number: 8, Oldest: []api.Alert{alert("o-1", 2)}, At: []api.AlertsAt{{Workflow: "shop&", Step: &step, Number: 5}, {Workflow: "shop&", Number: 3}}}, {Reason: events.AboutHeld, Number: 2, Oldest: []api.Alert{alert("h-1", 2)}, At: []api.AlertsAt{{Workflow: "lent", Step: &step, Undo: true, Number: 2}}}}},
-			want:   []string{`<a href="/orders?state=Error&step=charge&workflow=shop%26">shop&, charge: 5</a>`, `<a href="/orders?state=Error&workflow=shop%26">shop&: 3</a>`, "<li>lent, undo of charge: 2</li>"},
+			alerts: api.AlertReasons{Reasons: []api.AlertsOf{{Reason: events.AboutError, Number: 8, Oldest: []api.Alert{alert("o-1", 2)}, At: []api.AlertsAt{{Workflow: "shop&", Step: &step, Number: 5}, {Workflow: "shop&", Number: 2}}}, {Reason: events.AboutHeld, Number: 2, Oldest: []api.Alert{alert("h-1", 2)}, At: []api.AlertsAt{{Workflow: "lent", Step: &step, Undo: true, Number: 2}}}}},
+			want:   []string{`<a href="/orders?state=Error&step=charge&workflow=shop%26">shop&, charge: 5</a>`, "<li>shop&, of no step: 2</li>", "<li>others: 1</li>", "<li>lent, undo of charge: 2</li>", `!<a href="/orders?state=Error&workflow=shop%26">`},
 		},
 		"one is held": {
 			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutHeld, 1, alert("poisoned", 1))}},
 			want:   []string{"Held orders: 1<", `href="/orders/poisoned"`, `href="/alerts?reason=held"`, "!Orders in Error:"},
 		},
 		"there are more than were looked at": {
-			alerts: api.AlertReasons{More: true, Reasons: []api.AlertsOf{of(events.AboutError, 4000, alert("o-1", 2))}},
-			want:   []string{"Orders in Error: at least 4000<", "There are more alerts than were looked at", "at least 4000 orders in Error, "},
+			alerts: api.AlertReasons{More: true, Reasons: []api.AlertsOf{{Reason: events.AboutError, Number: 4000, Oldest: []api.Alert{alert("o-1", 2)}, At: []api.AlertsAt{{Workflow: "shop", Step: &step, Number: 3990}}}}},
+			want:   []string{"shop, charge: at least 3990<", "others: at least 10<", "Orders in Error: at least 4000<", "There are more alerts than were looked at", "at least 4000 orders in Error, "},
 		},
 		"none of what was looked at is visible": {
 			alerts: api.AlertReasons{More: true}, next: "MQ",
