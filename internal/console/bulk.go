@@ -113,10 +113,10 @@ func (p *bulkPage) Again() (n int) {
 	return n
 }
 
-// Settled says that no order on the page goes on by itself, as far as is known.
+// Settled says that no order on the page goes on by itself, as far as is known: one that is forgotten stays not known.
 func (p *bulkPage) Settled() bool {
 	return !slices.ContainsFunc(p.Orders, func(o api.BulkRow) bool {
-		return o.Now == nil || !o.Now.ProcessState.Final() && o.Now.ProcessState != projections.Error
+		return o.Now != nil && !o.Now.ProcessState.Final() && o.Now.ProcessState != projections.Error
 	})
 }
 

@@ -103,7 +103,7 @@ func TestWhatABulkActDid(t *testing.T) {
 		}},
 		"that is over, and all its orders": {resubmit(api.BulkDone), api.BulkOrders{Orders: []api.BulkRow{row("well", api.OutcomeDone, summary("well", projections.Processed), "")}}, []string{`data-live="60"`, "!in Error now", "!</noscript>"}},
 		"that had none of them go on":      {with(resubmit(api.BulkDone), "change", `{"priority":"low"}`), api.BulkOrders{Orders: []api.BulkRow{row("ill", api.OutcomeDone, summary("ill", projections.Error), "")}}, []string{"Given, and taken: it was changed", "!in Error now"}},
-		"of which nothing is known":        {resubmit(api.BulkDone), api.BulkOrders{Orders: []api.BulkRow{row("far", api.OutcomeDone, nil, "not ready")}}, []string{"1 not known.", `data-live="10"`}},
+		"of which nothing is known":        {resubmit(api.BulkDone), api.BulkOrders{Orders: []api.BulkRow{row("far", api.OutcomeDone, nil, "not ready")}}, []string{"1 not known.", `data-live="60"`}},
 		"that has more pages":              {resubmit(api.BulkDone), api.BulkOrders{Next: 100, Orders: []api.BulkRow{going, going}}, []string{"Now, of the 2 orders on this page: 2 Processing.", `href="/bulk/b?after=100"`}},
 		"that goes on":                     {resubmit(api.BulkRunning), api.BulkOrders{Orders: []api.BulkRow{row("next", api.OutcomePending, summary("next", projections.Error), "")}}, []string{">Not yet<", `data-live="2"`, `<noscript><meta http-equiv="refresh" content="2"></noscript>`}},
 		"that was stopped":                 {resubmit(api.BulkStopped), api.BulkOrders{Orders: []api.BulkRow{row("next", api.OutcomePending, summary("next", projections.Error), "")}}, []string{"Not given: its turn did not come", "!Each order had its turn"}},

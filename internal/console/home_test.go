@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
 )
 
 // What needs somebody stands by its reason, each with its number and its oldest; what does not is not there.
@@ -29,6 +30,7 @@ func TestHomeByReason(t *testing.T) {
 		letters []api.DeadLetter
 		asks    []api.Approval
 		next    string // page of these, and of orders
+		caller  api.Caller
 		away    string // what answers 503
 		want    []string
 	}{
@@ -56,6 +58,11 @@ func TestHomeByReason(t *testing.T) {
 				"Decisions that people wait for: none of those that were looked at<", "None of those that were looked at; others were not.", "!Nobody", "!more than", "!None.",
 			},
 		},
+		"who looks may do something": {
+			caller: api.Caller{Grants: []api.Grant{{Roles: []identity.Role{identity.Operator}, Workflows: []string{"shop"}}}},
+			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutError, 2, api.Alert{Order: "o-1", Workflow: "shop"}, api.Alert{Order: "o-2", Workflow: "bank"})}},
+			want:   []string{`href="/orders/o-1#acts"`, `!href="/orders/o-2#acts"`},
+		},
 		"payloads are left out": {
 			alerts: api.AlertReasons{Reasons: []api.AlertsOf{of(events.AboutHeld, 1, masked)}},
 			want:   []string{"o-secret", "takes the role payload-reader", "!why of"},
@@ -69,7 +76,7 @@ func TestHomeByReason(t *testing.T) {
 		"a partition stands still": {away: "/readyz", want: []string{"This instance is not ready: ", "!Nobody"}},
 	} {
 		answers := map[string]any{
-			"/api/v1/caller": api.Caller{}, "/api/v1/alerts/reasons": c.alerts, "/api/v1/dead-letters": api.DeadLetterPage{DeadLetters: c.letters},
+			"/api/v1/caller": c.caller, "/api/v1/alerts/reasons": c.alerts, "/api/v1/dead-letters": api.DeadLetterPage{DeadLetters: c.letters},
 			"/api/v1/approvals": api.ApprovalPage{Approvals: c.asks, Next: c.next}, "/api/v1/orders": api.OrderPage{Next: c.next}, "/api/v1/agents": api.Agents{}, "/readyz": nil,
 		}
 		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
