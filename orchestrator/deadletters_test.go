@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,6 +20,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // letters is an instance that does not run, and dead letters that somebody wrote.
@@ -56,7 +58,28 @@ func (l *letters) puts(commit kgo.TransactionEndTry, all ...*kgo.Record) {
 		l.last = r.Timestamp
 	}
 	must(l, l.client.ProduceSync(l.Context(), all...).FirstErr())
+	l.ends(commit)
+}
+
+// ends ends the transaction, and waits until it has ended in all partitions: Kafka answers before.
+func (l *letters) ends(commit kgo.TransactionEndTry) {
+	l.Helper()
 	must(l, l.client.EndTransaction(l.Context(), commit))
+	admin, topic := kadm.NewClient(l.client), l.instance.topics.DeadLetters
+	oracle.Until(l.T, "the transaction has ended in all partitions", func() error {
+		stable, err := admin.ListCommittedOffsets(l.Context(), topic)
+		if err != nil {
+			return err
+		}
+		ends, err := admin.ListEndOffsets(l.Context(), topic)
+		if err := cmp.Or(err, stable.Error(), ends.Error()); err != nil {
+			return err
+		}
+		if !maps.Equal(letterPlace(stable), letterPlace(ends)) {
+			return fmt.Errorf("it is stable up to %v of %v", letterPlace(stable), letterPlace(ends))
+		}
+		return nil
+	})
 }
 
 func (l *letters) letter(partition int32, input, reason string, value int) *kgo.Record {
@@ -188,7 +211,7 @@ func TestDeadLettersSince(t *testing.T) {
 			}
 			must(t, l.client.BeginTransaction())
 			must(t, l.client.ProduceSync(t.Context(), all...).FirstErr())
-			must(t, l.client.EndTransaction(t.Context(), kgo.TryCommit))
+			l.ends(kgo.TryCommit)
 			return keys
 		}
 		never := time.Time{}
