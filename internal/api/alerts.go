@@ -43,12 +43,13 @@ type AlertsOf struct {
 }
 
 // Others is how many of them are about steps that At leaves out.
-func (a AlertsOf) Others() (n int) {
+func (a AlertsOf) Others() int {
 	if len(a.At) == 0 {
 		return 0
 	}
-	for n = a.Number; len(a.At) > 0; a.At = a.At[1:] {
-		n -= a.At[0].Number
+	n := a.Number
+	for _, at := range a.At {
+		n -= at.Number
 	}
 	return n
 }

@@ -308,16 +308,7 @@ func TestBulkOfCallers(t *testing.T) {
 	})
 	s.failed("o-1", "leaky")
 	s.failed("o-2", "other")
-	as := func(name string) *stage {
-		own := *s
-		own.token = keys[name]
-		var err error
-		if own.client, err = NewClient(s.url, WithToken(own.token)); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(own.client.Close)
-		return &own
-	}
+	as := func(name string) *stage { return s.as(keys[name]) }
 	part := as("part")
 	if _, err := part.client.PrepareBulk(t.Context(), &BulkRequest{Command: events.CommandCancel, Filter: BulkFilter{Workflow: "other"}}); problemStatus(err) != 403 {
 		t.Errorf("another workflow: %v", err)
@@ -374,6 +365,19 @@ func (s *stage) testBulkTooLong() {
 	}
 }
 
+// as is the stage of a caller who has that key.
+func (s *stage) as(key string) *stage {
+	s.Helper()
+	own := *s
+	own.token = key
+	var err error
+	if own.client, err = NewClient(s.url, WithToken(key)); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(own.client.Close)
+	return &own
+}
+
 // An act is carried out with what its caller may when it starts: an order of which that was taken is left as it is.
 func TestBulkOfWhoMayLessNow(t *testing.T) {
 	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{
@@ -381,14 +385,7 @@ func TestBulkOfWhoMayLessNow(t *testing.T) {
 	})
 	s.failed("o-1", "leaky")
 	s.failed("o-2", "other")
-	before, after := *s, *s
-	for own, name := range map[*stage]string{&before: "before", &after: "after"} {
-		var err error
-		if own.client, err = NewClient(s.url, WithToken(keys[name])); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(own.client.Close)
-	}
+	before, after := s.as(keys["before"]), s.as(keys["after"])
 	b := before.prepare(&BulkRequest{Command: events.CommandCancel, Filter: BulkFilter{State: projections.Error}})
 	if b.Matched != 2 {
 		t.Fatalf("%+v", b)
@@ -454,14 +451,7 @@ func TestBulkOrdersNow(t *testing.T) {
 	for id, flow := range map[string]string{"o-1": "leaky", "o-2": "other", "o-3": "brief", "o-4": "leaky"} {
 		s.failed(id, flow)
 	}
-	before, after := *s, *s
-	for own, name := range map[*stage]string{&before: "before", &after: "after"} {
-		var err error
-		if own.client, err = NewClient(s.url, WithToken(keys[name])); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(own.client.Close)
-	}
+	before, after := s.as(keys["before"]), s.as(keys["after"])
 	b := before.prepare(&BulkRequest{Command: events.CommandResubmit, Filter: BulkFilter{State: projections.Error}})
 	for _, id := range []string{"o-3", "o-4"} {
 		s.act(id, "terminate", `{"note":"enough"}`, 200)
@@ -490,8 +480,8 @@ func TestBulkOrdersNow(t *testing.T) {
 		want map[string]string // the state, or a part of why it is not known
 	}{
 		"root":  {s, map[string]string{"o-1": "Error", "o-2": "Error", "o-3": gone, "o-4": "Terminated"}},
-		"ana":   {&before, map[string]string{"o-1": "Error", "o-2": "Error", "o-3": gone, "o-4": "Terminated"}},
-		"later": {&after, map[string]string{"o-1": "Error", "o-2": none, "o-3": none, "o-4": "Terminated"}},
+		"ana":   {before, map[string]string{"o-1": "Error", "o-2": "Error", "o-3": gone, "o-4": "Terminated"}},
+		"later": {after, map[string]string{"o-1": "Error", "o-2": none, "o-3": none, "o-4": "Terminated"}},
 	} {
 		for id, o := range rows(c.as) {
 			switch want := c.want[id]; {

@@ -32,38 +32,28 @@ func TestWhoSendsSignals(t *testing.T) {
 		"of all": {[]api.Grant{{Roles: []identity.Role{identity.Viewer, identity.Submitter}}}, []string{toOrder, toKey, `name="under" value="&#34;ref 7\r\n\r&#34;"`, "!/orders/d-1/signal", "!/orders/d-2/signal", `name="ofSignal" value="vote"`}},
 	} {
 		var sent api.KeySignal
-		server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var answer any
-			switch r.Method + " " + r.URL.Path {
-			case "GET /api/v1/caller":
-				answer = api.Caller{Grants: c.grants}
-			case "GET /api/v1/signals/waiting":
-				if got := r.URL.Query(); got.Get("signal") != "vote" || got.Get("workflow") != "d&b" || got.Get("limit") != "100" {
+		answers := map[string]any{
+			"GET /api/v1/caller": api.Caller{Grants: c.grants},
+			"GET /api/v1/signals/waiting": func(r *http.Request) any {
+				got := r.URL.Query()
+				if got.Get("signal") != "vote" || got.Get("workflow") != "d&b" || got.Get("limit") != "100" {
 					t.Errorf("it asks for %v", got)
 				}
-				answer = api.SignalWaitPage{Waits: waits, Next: "b"}
-				if r.URL.Query().Get("after") == "b" {
-					answer = api.SignalWaitPage{Waits: waits}
+				if got.Get("after") == "b" {
+					return api.SignalWaitPage{Waits: waits}
 				}
-			case "POST /api/v1/signals":
+				return api.SignalWaitPage{Waits: waits, Next: "b"}
+			},
+			"POST /api/v1/signals": func(r *http.Request) any {
 				if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
 					t.Error(err)
 				}
-				answer = api.Heard{Outcome: "matched"}
-			}
-			w.Header().Set("Content-Type", "application/json")
-			if err := json.NewEncoder(w).Encode(answer); err != nil {
-				t.Error(err)
-			}
-		})
+				return api.Heard{Outcome: "matched"}
+			},
+		}
 		ask := func(method, path, form string) *httptest.ResponseRecorder {
-			said := httptest.NewRecorder()
-			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
-			if form != "" {
-				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			}
-			New(server, Config{}).ServeHTTP(said, r)
-			return said
+			t.Helper()
+			return asks(t, answers, method, path, form)
 		}
 		page := ask(http.MethodGet, "/signals?signal=vote&workflow=d%26b&after=b", "").Body.String()
 		for _, text := range c.want {
