@@ -44,7 +44,8 @@ func (r *run) applySchedules(ctx context.Context, operators *sync.WaitGroup) {
 	}
 }
 
-// pauseSchedules has none begin any more, and waits until all that they began have ended.
+// pauseSchedules has none begin any more, once they have decided on all ticks until the faults were over, and waits
+// until all that they began have ended. Their orders wait for places of the limit, with hundreds of others.
 func (r *run) pauseSchedules(ctx context.Context) {
 	client, deadline := r.instances[0].client, time.Now().Add(endPatience)
 	for _, overlap := range world.Overlaps {
@@ -57,7 +58,7 @@ func (r *run) pauseSchedules(ctx context.Context) {
 			if err == nil && s.Paused && len(s.Open) == 0 {
 				break
 			}
-			if err == nil && !s.Paused {
+			if err == nil && !s.Paused && r.behind(overlap, s.Next.Time) == nil {
 				_, err = client.ActOnSchedule(ctx, name, "", events.CommandPause, &api.Act{By: "chaos"})
 			}
 			if time.Now().After(deadline) {
@@ -67,6 +68,15 @@ func (r *run) pauseSchedules(ctx context.Context) {
 			hold(ctx, 100*time.Millisecond)
 		}
 	}
+}
+
+// behind says that a schedule has not decided on the ticks until the faults were over. Those of a queue wait for the end
+// of the order before, however many they are.
+func (r *run) behind(overlap string, next time.Time) error {
+	if overlap == events.OverlapQueue || !next.Before(r.calm) {
+		return nil
+	}
+	return fmt.Errorf("schedule %s decided on ticks until %s, and there were faults until %s", scheduleName(overlap), events.TickText(next), events.TickText(r.calm))
 }
 
 // ticks holds what schedules decided against the clock.
@@ -80,10 +90,11 @@ func (r *run) ticks(f *findings) {
 		for why, n := range t.Skipped {
 			f.skipped[why] += n
 		}
-		// Those of a queue wait for the end of the order before, however many they are; one that was never applied was
-		// refused as long as there were faults.
-		if !t.Next.IsZero() && t.Next.Before(r.calm) && overlap != events.OverlapQueue {
-			f.stuck = append(f.stuck, fmt.Sprintf("schedule %s decided on ticks until %s, and there were faults until %s", id, events.TickText(t.Next), events.TickText(r.calm)))
+		if t.Next.IsZero() { // it was never applied: that was refused as long as there were faults
+			continue
+		}
+		if err := r.behind(overlap, t.Next); err != nil {
+			f.stuck = append(f.stuck, err.Error())
 		}
 	}
 }
