@@ -109,7 +109,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, kafka.Close()) }()
-	opts := []kgo.Opt{kgo.SeedBrokers(kafka.Addr()), kgo.ClientID("waybill")}
+	opts := []kgo.Opt{kgo.SeedBrokers(kafka.Addr()), kgo.Dialer(kafka.Dial), kgo.ClientID("waybill")}
 	if err := d.createTopics(ctx, opts, &topics); err != nil {
 		return err
 	}

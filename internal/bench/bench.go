@@ -165,6 +165,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	defer os.RemoveAll(dir)
 
+	var inside []kgo.Opt // what instances reach a broker in their process by
 	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Pipe: o.Pipe, Shape: o.Shape, Waiting: o.Waiting, Consoles: o.Consoles, InFlight: o.InFlight}
 	if len(o.Brokers) == 0 {
 		report.Broker = "embedded"
@@ -176,7 +177,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, b.Close()) }()
-		o.Brokers = []string{b.Addr()}
+		o.Brokers, inside = []string{b.Addr()}, []kgo.Opt{kgo.Dialer(b.Dial)}
 	}
 	written := &writes{}
 	kafka := slices.Concat(o.Kafka, []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.WithHooks(written)})
@@ -224,7 +225,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	instance := func(ctx context.Context) error {
 		id := fmt.Sprintf("bench-%d", len(instances)+1)
 		i, err := orchestrator.New(ctx, orchestrator.Config{
-			ID: id, Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
+			ID: id, Namespace: namespace, Kafka: slices.Concat(kafka, inside), DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
 		})
 		if err != nil {
 			return err
@@ -284,7 +285,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		}
 		stop()
 		served.Wait()
-		k := cluster.New(client, &topics, kafka, func(string) (int, bool) { return events.MaxBatch, false })
+		k := cluster.New(client, &topics, slices.Concat(kafka, inside), func(string) (int, bool) { return events.MaxBatch, false })
 		defer k.Close()
 		first := measured + "1"
 		s, err := follow(ctx, k, &topics, &o.Shape, first, instances[0].Partition(first))

@@ -66,6 +66,7 @@ type Config struct {
 type Broker struct {
 	cluster *kfake.Cluster
 	addr    string
+	doors   *doors
 	lock    *dirLock   // nil in memory
 	guard   *diskGuard // nil in memory
 	flush   *flusher   // nil without Config.Fsync, and in memory
@@ -126,10 +127,10 @@ func start(cfg Config, disk disk) (_ *Broker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b.addr = ln.Addr().String()
+	b.addr, b.doors = ln.Addr().String(), openDoors(ln)
 
-	if b.cluster, err = kfake.NewCluster(options(cfg, ln, b.flush, log)...); err != nil {
-		return nil, fmt.Errorf("load broker data in %s: %w", cfg.Dir, errors.Join(err, closeListener(ln)))
+	if b.cluster, err = kfake.NewCluster(options(cfg, b.doors, b.flush, log)...); err != nil {
+		return nil, fmt.Errorf("load broker data in %s: %w", cfg.Dir, errors.Join(err, b.doors.Close()))
 	}
 	if cfg.Dir != "" {
 		b.guard = startDiskGuard(b.cluster, cfg.Dir, cmp.Or(cfg.MinFree, DefaultMinFree), disk.free, log)
@@ -149,7 +150,7 @@ func listen(addr string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen for Kafka clients on %q: %w", addr, err)
 	}
 	if isWildcard(ln.Addr()) {
-		return nil, errors.Join(fmt.Errorf("the broker's address %q names no host that clients could connect to; give one with --kafka-addr", addr), closeListener(ln))
+		return nil, errors.Join(fmt.Errorf("the broker's address %q names no host that clients could connect to; give one with --kafka-addr", addr), ln.Close())
 	}
 	return ln, nil
 }
@@ -157,15 +158,6 @@ func listen(addr string) (net.Listener, error) {
 func isWildcard(addr net.Addr) bool {
 	bound, err := netip.ParseAddrPort(addr.String())
 	return err == nil && bound.Addr().IsUnspecified()
-}
-
-// closeListener closes a listener that kfake, when it fails, may or may not
-// have closed already.
-func closeListener(ln net.Listener) error {
-	if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
 }
 
 func options(cfg Config, ln net.Listener, flush *flusher, log *slog.Logger) []kfake.Opt {

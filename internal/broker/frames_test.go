@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -36,21 +37,25 @@ func TestWhatIsNoRequestEndsItsConnection(t *testing.T) {
 		"an unknown kind behind a request": {append(slices.Clone(asked), unknown...), 1},
 		"two requests, then a browser":     {slices.Concat(asked, asked, []byte("GET / HTTP/1.1\r\n")), 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", b.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			for n := range c.said { // byte by byte, so that every read ends in the middle
-				if _, err := conn.Write(c.said[n : n+1]); err != nil {
-					break // it is closed already
+		for door, dial := range map[string]func(context.Context, string, string) (net.Conn, error){
+			"network": new(net.Dialer).DialContext, "process": b.Dial,
+		} {
+			t.Run(name+"/"+door, func(t *testing.T) {
+				conn, err := dial(t.Context(), "tcp", b.Addr())
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
-			if n := answers(conn); n > c.answers {
-				t.Errorf("%d answers instead of %d", n, c.answers)
-			}
-		})
+				defer conn.Close()
+				for n := range c.said { // byte by byte, so that every read ends in the middle
+					if _, err := conn.Write(c.said[n : n+1]); err != nil {
+						break // it is closed already
+					}
+				}
+				if n := answers(conn); n > c.answers {
+					t.Errorf("%d answers instead of %d", n, c.answers)
+				}
+			})
+		}
 	}
 	client := newClient(t, b.Addr())
 	defer client.Close()

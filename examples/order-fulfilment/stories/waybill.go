@@ -54,7 +54,7 @@ func startWaybill(ctx context.Context, log *slog.Logger) (_ *waybill, err error)
 		return nil, err
 	}
 	undo = append(undo, w.kafka.Close)
-	kafka := []kgo.Opt{kgo.SeedBrokers(w.kafka.Addr())}
+	kafka := []kgo.Opt{kgo.SeedBrokers(w.kafka.Addr()), kgo.Dialer(w.kafka.Dial)}
 	if err := createTopics(ctx, kafka); err != nil {
 		return nil, err
 	}
