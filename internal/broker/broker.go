@@ -127,7 +127,7 @@ func start(cfg Config, disk disk) (_ *Broker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b.addr, b.doors = ln.Addr().String(), openDoors(ln)
+	b.addr, b.doors = ln.Addr().String(), openDoors(ln, log)
 
 	if b.cluster, err = kfake.NewCluster(options(cfg, b.doors, b.flush, log)...); err != nil {
 		return nil, fmt.Errorf("load broker data in %s: %w", cfg.Dir, errors.Join(err, b.doors.Close()))

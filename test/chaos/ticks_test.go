@@ -58,7 +58,7 @@ func (r *run) pauseSchedules(ctx context.Context) {
 			if err == nil && s.Paused && len(s.Open) == 0 {
 				break
 			}
-			if err == nil && !s.Paused && r.behind(overlap, s.Next.Time) == nil {
+			if err == nil && !s.Paused && s.Next != nil && r.behind(overlap, s.Next.Time) == nil {
 				_, err = client.ActOnSchedule(ctx, name, "", events.CommandPause, &api.Act{By: "chaos"})
 			}
 			if time.Now().After(deadline) {
