@@ -60,6 +60,37 @@ func TestAChildsWorkflowIsSought(t *testing.T) {
 	}
 }
 
+// Nothing else that orders tell each other waits for a workflow: what is asked of an order that is there already, or is to end, and
+// what lives elsewhere and goes on to there.
+func TestWishesThatWaitForNoWorkflow(t *testing.T) {
+	const unknown = `,"workflow":"call","version":1`
+	for name, c := range map[string]struct {
+		order func(l *parkingLane) string
+		wish  string
+		more  string
+	}{
+		"begin, of an order that is there": {func(l *parkingLane) string {
+			l.reads(l.ids[0], `{"workflow":"order"}`)
+			return l.ids[0]
+		}, events.WishBegin, unknown},
+		"cancel, of one that is not": {func(l *parkingLane) string { return l.ids[0] }, events.WishCancel, `,"reason":"no more"`},
+		"begin, elsewhere": {func(l *parkingLane) string {
+			_, elsewhere := l.keys()
+			return elsewhere
+		}, events.WishBegin, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newParkingLane(t)
+			l.format, l.world.found = events.JournalFormat, 0
+			must(t, l.decide([]*kgo.Record{l.wish(7, c.order(l), c.wish, c.more)}))
+			internal := TopicPartition{l.topics.Internal, l.partition}
+			if at := l.position.At(events.InputInternal); at != 8 || l.paused()[internal] {
+				t.Errorf("what is told is read up to %d, paused: %t", at, l.paused()[internal])
+			}
+		})
+	}
+}
+
 // writes are the values that the batch has for a topic.
 func (l *parkingLane) writes(topic string) (values []string) {
 	for _, r := range l.current.records {

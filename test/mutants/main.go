@@ -81,7 +81,9 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 	for range max(jobs, 1) {
 		workers.Go(func() {
 			for i := range next {
-				results[i] = l.try(ctx, &mutants[i])
+				if results[i] = l.try(ctx, &mutants[i]); ctx.Err() != nil {
+					continue // what was cut off says nothing
+				}
 				fmt.Fprintln(out, results[i].line())
 				if err := known.add(ctx, &results[i], commit); err != nil {
 					fmt.Fprintln(out, err)
