@@ -419,6 +419,8 @@ steps:
 	r.pass(time.Minute)
 	r.looks(t)
 	r.ends("shop.b", 1, nil)
+	r.courier.targets[destination{"shop.b", true}] = &target{destination: destination{"shop.b", true}, window: 1} // it looks at all anew
+	r.tries(time.Second)
 	r.carries("before that is committed", nil)
 	r.commits()
 	r.is("the next has begun", len(r.told(events.StepEmitting)), 1)
