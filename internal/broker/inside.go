@@ -47,19 +47,23 @@ func openDoors(network net.Listener, log *slog.Logger) *doors {
 // admit hands on who comes by the network, until the doors are shut. The system may be unable to let somebody in, for
 // want of descriptors; then others are tried later.
 func (d *doors) admit(log *slog.Logger) {
-	for {
+	for told := false; ; {
 		c, err := d.Listener.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			log.Warn("a client could not be let in; it is tried again", "err", err)
+			if !told {
+				log.Warn("clients cannot be let in; it is tried again until they can", "err", err)
+			}
+			told = true
 			select {
 			case <-time.After(acceptAgain):
 			case <-d.shut:
 			}
 			continue
 		}
+		told = false
 		select {
 		case d.in <- c:
 		case <-d.shut:
