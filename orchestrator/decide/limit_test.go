@@ -466,6 +466,10 @@ func TestAQuestionThatIsPutAside(t *testing.T) {
 		full := held.Clone()
 		full.Waiting = make([]projections.Held, events.MaxPlacesAwaited)
 		look(bid+" without room", On(env, full, &in), answered)
+		full.Waiting = full.Waiting[:maxWaiting] // as many as an order keeps
+		if d := On(env, full, &in); len(d.Aside) > 0 || d.Order == nil || len(d.Order.Waiting) != maxWaiting+1 {
+			t.Errorf("%s behind a hundred others: %+v is put aside", bid, d.Aside)
+		}
 		held.Waiting = []projections.Held{{Source: topics.Internal + "/0/0", Raw: r.Raw}}
 		d := Operate(env, held, &Input{Record: &Record{Topic: topics.Commands}, Order: held.ID, Command: &events.Command{Command: events.CommandRelease, Discard: true}})
 		look(bid+" that is given up", d, answered)
