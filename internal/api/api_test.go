@@ -82,18 +82,24 @@ func newStage(t *testing.T, change ...func(*Config)) *stage {
 	w.Serve(agents.Config{Agent: "leak", Logger: slog.New(slog.DiscardHandler)}, agents.Operations{
 		"tell": agents.Do(func(context.Context, agents.Request[any]) (string, error) { return "canary", nil }), "untell": agents.Do(refused), "fail": agents.Do(refused),
 	})
+	s.listen()
+	return s
+}
+
+// listen has the server be reached.
+func (s *stage) listen() {
+	s.Helper()
 	listener := httptest.NewServer(s.server)
 	s.url, s.http = listener.URL, listener.Client()
 	var err error
 	if s.client, err = NewClient(s.url); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	t.Cleanup(func() {
+	s.Cleanup(func() {
 		s.client.Close()
 		listener.Close()
 		s.server.Detach(errors.New("over"))
 	})
-	return s
 }
 
 // attach makes the server answer for the instance, and waits until it serves.

@@ -2,9 +2,9 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,27 +26,14 @@ func TestEveryListSaysWhatItLeavesOut(t *testing.T) {
 		instances[n] = w.Begin(fmt.Sprintf("i-%d", n+1), t.TempDir(), func(cfg *orchestrator.Config) { cfg.Standby = orchestrator.StandbyOwned })
 	}
 	s := &stage{T: t, server: New(Config{Version: "test", Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)}), instance: instances[0].Instance, outside: w}
-	listener := httptest.NewServer(s.server)
-	defer listener.Close()
-	defer s.server.Detach(nil)
-	s.url, s.http = listener.URL, listener.Client()
-	client, err := NewClient(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	s.client = client
+	s.listen()
 	s.server.Attach(s.instance)
-	oracle.Until(t, "each instance serves what it has", func() error {
-		for _, i := range instances {
-			if err := i.Ready(); err != nil {
-				return err
-			}
-			if n := i.Owned(); n == 0 || n == waybill.Partitions {
-				return fmt.Errorf("one has %d partitions", n)
-			}
+	oracle.Until(t, "each instance serves its part of the partitions", func() error {
+		mine, others := instances[0].Owned(), instances[1].Owned()
+		if mine == 0 || others == 0 || mine+others != waybill.Partitions {
+			return fmt.Errorf("one has %d partitions, and the other %d", mine, others)
 		}
-		return nil
+		return errors.Join(instances[0].Ready(), instances[1].Ready())
 	})
 
 	w.Register(instances[0], "workflow: nap\nsteps: [{name: nap, sleep: 1h}]\n")

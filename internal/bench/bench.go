@@ -165,7 +165,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	var inside []kgo.Opt // what instances reach a broker in their process by
+	var inside []kgo.Opt // by which instances reach a broker in their process
 	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Pipe: o.Pipe, Shape: o.Shape, Waiting: o.Waiting, Consoles: o.Consoles, InFlight: o.InFlight}
 	if len(o.Brokers) == 0 {
 		report.Broker = "embedded"
@@ -181,6 +181,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	written := &writes{}
 	kafka := slices.Concat(o.Kafka, []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.WithHooks(written)})
+	within := slices.Concat(kafka, inside)
 	namespace := cmp.Or(o.namespace, "bench-"+uuid.NewString()[:8])
 	topics, err := events.NewTopics(namespace)
 	if err != nil {
@@ -225,7 +226,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	instance := func(ctx context.Context) error {
 		id := fmt.Sprintf("bench-%d", len(instances)+1)
 		i, err := orchestrator.New(ctx, orchestrator.Config{
-			ID: id, Namespace: namespace, Kafka: slices.Concat(kafka, inside), DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
+			ID: id, Namespace: namespace, Kafka: within, DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
 		})
 		if err != nil {
 			return err
@@ -285,7 +286,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		}
 		stop()
 		served.Wait()
-		k := cluster.New(client, &topics, slices.Concat(kafka, inside), func(string) (int, bool) { return events.MaxBatch, false })
+		k := cluster.New(client, &topics, within, func(string) (int, bool) { return events.MaxBatch, false })
 		defer k.Close()
 		first := measured + "1"
 		s, err := follow(ctx, k, &topics, &o.Shape, first, instances[0].Partition(first))

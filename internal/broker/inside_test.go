@@ -18,8 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What a client of this process writes, others read, and the other way round, however much more it is than a connection
-// holds.
+// What a client of this process writes, others read, and the other way round.
 func TestClientsOfThisProcess(t *testing.T) {
 	b := startBroker(t, Config{Dir: t.TempDir()})
 	createTopics(t, b.Addr(), 1, "t")
