@@ -36,7 +36,9 @@ func correlate(env *Env, order *projections.Order, in *Input) Decision {
 		d.putAside(in.Record, in.Order+" has the signals of a key, and is no order")
 		return d.made()
 	}
-	if env.Format < events.SignalKeysFormat { // an older release could not read what follows
+	// An older release could not read what follows. But what an order asks for that waits in a partition
+	// which has the format is taken: this one gets to it by itself, and the order would wait for nothing.
+	if env.Format < events.SignalKeysFormat && in.Want == nil {
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("signals under keys are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.SignalKeysFormat, env.Format)}}}
 	}
 	if in.Signal != nil && env.Format < events.StartFormat && env.Starts != nil && env.Starts(in.Signal.Signal) != nil && (!there || order.Correlation.Free() < 0) {

@@ -778,7 +778,8 @@ func TestASignalUnderAKeyIsTooLarge(t *testing.T) {
 	}
 }
 
-// An older release could not read what follows, so nothing does before the upgrade is finished.
+// An older release could not read what follows, so nothing does before the upgrade is finished. An order that waits
+// already is of a partition that has the format, and is not left waiting for nothing (S4).
 func TestSignalsUnderKeysWaitForTheFormat(t *testing.T) {
 	w, _ := desk(t)
 	in := Read(&Record{Topic: w.topics.Signals, Raw: events.Raw{Value: []byte(`{"signal":"pay","key":"k"}`)}}, &w.topics, Place{Of: func([]byte) int32 { return 0 }})
@@ -786,6 +787,13 @@ func TestSignalsUnderKeysWaitForTheFormat(t *testing.T) {
 	env.Format = events.SignalKeysFormat - 1
 	if d := On(env, nil, &in); d.Order != nil || len(d.Aside) != 1 || !strings.Contains(d.Aside[0].Reason, "finish the upgrade") {
 		t.Errorf("%+v", d)
+	}
+	want := events.Want{Correlation: in.Order, Want: events.WantAwait, Signal: "pay", Key: "k", Order: "o", Step: "a", Wait: 2}
+	in = Read(&Record{Topic: w.topics.Internal, Raw: events.Raw{
+		Key: []byte(in.Order), Value: want.Append(nil), Headers: []events.RawHeader{{Key: events.HeaderType, Value: []byte(events.SignalWanted)}},
+	}}, &w.topics, Place{Of: func([]byte) int32 { return 0 }})
+	if d := On(env, nil, &in); d.Order == nil || len(d.Aside) > 0 || d.Order.Correlation.Wait("o", 2) < 0 {
+		t.Errorf("an order waits: %+v", d)
 	}
 }
 

@@ -55,9 +55,9 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		return d.made()
 	}
 	d := &decider{env: env, order: order.Clone(), load: env.load} // looking its workflow up may be what panics
-	held := order.Hold == nil && !order.State.Final()
+	held, forged := order.Hold == nil && !order.State.Final(), false
 	if held {
-		_, forged := d.proofOf(in)
+		_, forged = d.proofOf(in)
 		d.holdOrder(reason, in != nil && in.Command == nil && !forged)
 	}
 	switch {
@@ -67,6 +67,8 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 	case in.Command != nil: // whoever sent it hears of it, and can send it again
 		d.refuseCommand(in.Command, in.actor(env), reason)
 		d.aside = append(d.aside, Aside{in.Record, reason})
+	case held && forged && env.Format >= 2 && order.Discarded >= MaxVoid: // the order has recorded enough of these
+		d.dropped = true
 	case held:
 		d.holdInput(in)
 	default:
@@ -136,6 +138,7 @@ func (d *decider) putAside(r *Record, reason string) {
 		d.out = append(d.out, returned(d.env, p, r, events.SignalGivenUp))
 	}
 	d.out = append(d.out, lostAsk(d.env, r, reason)...)
+	d.takeBack(r)
 }
 
 // release has an order that is held go on, and decides on what waited.

@@ -107,15 +107,35 @@ func takeGrant(env *Env, order *projections.Order, in *Input) Decision {
 // lostAsk has an attempt fail that asked for a place with a record that is put aside: it would wait for ever. The decision
 // of the home has it otherwise.
 func lostAsk(env *Env, r *Record, reason string) (answer []Message) {
-	if r.Topic != env.Topics.Internal || events.Type(r.header(events.HeaderType)) != events.PlaceWanted {
-		return nil
-	}
-	b, err := events.Decode[events.Bid](r.Value)
-	if err != nil || b.Bid != events.BidAsk {
+	b := bidOf(env, r)
+	if b == nil || b.Bid != events.BidAsk {
 		return nil
 	}
 	g := events.Grant{Order: b.Order, Step: b.Step, Wait: b.Wait, Home: b.Home}
 	return []Message{none(env, r, g, "what it asked for was put aside: "+reason)}
+}
+
+// bidOf is what an order says of a place with a record, nil for any other.
+func bidOf(env *Env, r *Record) *events.Bid {
+	if r.Topic != env.Topics.Internal || events.Type(r.header(events.HeaderType)) != events.PlaceWanted {
+		return nil
+	}
+	b, err := events.Decode[events.Bid](r.Value)
+	if err != nil {
+		return nil
+	}
+	return &b
+}
+
+// takeBack takes back the place that goes back with a record which is put aside: nobody gives it back again, and
+// whoever waits for it would wait for ever.
+func (d *decider) takeBack(r *Record) {
+	if d.order.Places == nil {
+		return
+	}
+	if b := bidOf(d.env, r); b != nil && b.Bid != events.BidAsk && d.order.Places.Seat(b.Order, b.Wait) != nil {
+		d.record(&events.Event{Type: events.PlaceReturned, Waiter: b.Order, Wait: b.Wait, Source: r.Source()})
+	}
 }
 
 // lostGrant has the order hear that it has no place, of which an operator gave up the answer: it would wait for ever. With the end

@@ -476,6 +476,43 @@ func TestAQuestionThatIsPutAside(t *testing.T) {
 	}
 }
 
+// A place goes back with what gives it back, also where that is put aside at the home, or given up by an operator: nobody
+// would give it back again. It is put aside all the same, and who waits has the place once the home goes on.
+func TestAPlaceThatIsGivenBackIsFree(t *testing.T) {
+	for _, bid := range []string{events.BidBack, events.BidUnwanted} {
+		h := newHome(t, events.Limit{AtATime: 1})
+		h.tell(events.BidAsk, "a", "")
+		h.tell(events.BidAsk, "b", "")
+		h.order.Hold = &projections.Hold{}
+		back := events.Bid{Home: "@/limit.x", Bid: bid, Order: "a", Step: "s", Wait: 2}
+		r := &Record{Topic: "waybill.internal", Offset: 9, Raw: events.Raw{
+			Key: []byte("@/limit.x"), Value: back.Append(nil), Headers: []events.RawHeader{{Key: events.HeaderType, Value: []byte(events.PlaceWanted)}},
+		}}
+		look := func(how string, d Decision) {
+			t.Helper()
+			if d.Order == nil || len(d.Aside) != 1 || d.Order.Places.Seat("a", 2) != nil {
+				t.Fatalf("%s, %s: %+v", bid, how, d)
+			}
+			free := d.Order.Clone()
+			free.Hold = nil
+			if got := granted(Supervise(h.env, free, "")); len(got) != 1 || got[0] != "b" {
+				t.Errorf("%s, %s: %v has the place", bid, how, got)
+			}
+		}
+		full := h.order.Clone()
+		full.Waiting = make([]projections.Held, events.MaxPlacesAwaited)
+		for i := range full.Waiting {
+			full.Waiting[i] = projections.Held{Source: "waybill.internal/0/8", Raw: r.Raw}
+		}
+		d := On(h.env, full, &Input{Record: r, Order: "@/limit.x", Bid: &back})
+		d.Order.Waiting = nil
+		look("without room", d)
+		held := h.order.Clone()
+		held.Waiting = []projections.Held{{Source: "waybill.internal/0/9", Raw: r.Raw}}
+		look("given up", Operate(h.env, held, &Input{Record: &Record{Topic: "waybill.commands"}, Order: "@/limit.x", Command: &events.Command{Command: events.CommandRelease, Discard: true}}))
+	}
+}
+
 // What asks twice has one place, or waits once; and a home that is held gives none, whatever is due.
 func TestAHomeThatIsAskedTwiceOrHeld(t *testing.T) {
 	h := newHome(t, events.Limit{AtATime: 1})
