@@ -385,12 +385,15 @@ type simWorld struct {
 }
 
 func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
-	_, file, _, _ := runtime.Caller(1)
+	pc, file, _, _ := runtime.Caller(1)
 	if decides := !slices.Contains([]string{"behind.go", "parked.go"}, filepath.Base(file)); w.b.in.poisoned && decides {
 		panic("poisoned")
 	}
 	flows := &w.b.in.instance.flows
 	flow := flows.Find(name, version)
+	if flow == nil && name != "none" && strings.HasSuffix(runtime.FuncForPC(pc).Name(), ".unready") {
+		w.b.count.happened("a child waited for its workflow")
+	}
 	switch {
 	case !w.newer(flow):
 		return flow

@@ -184,7 +184,7 @@ func (in *simInstance) lose(all bool) {
 		state, err := in.store.Partition(l.at)
 		must(in.T, err)
 		journal := in.log(lane.TopicPartition{Topic: in.topics.Journal, Partition: l.partition})
-		for _, r := range journal.records[:in.draw("kept", 0, journal.stable)] {
+		for _, r := range journal.records[:in.amount("kept", 0, journal.stable)] {
 			if r.state == isCommitted {
 				must(in.T, fold(state, r.Record))
 			}

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -21,15 +22,44 @@ import (
 // The world around the instances of a simulation: applications, agents and
 // operators, and how they write to Kafka.
 
+// draw draws a number of a range, each as likely as any other. Ranges of rapid prefer small numbers and the last
+// one: what is to happen once in a thousand times would happen in one of forty, and what stands first in a list
+// for most of the time.
 func (s *simulation) draw(name string, low, high int) int {
+	digits := bits.Len(uint(high - low))
+	for {
+		n := 0
+		for range digits {
+			n <<= 1
+			if s.flip(name) {
+				n++
+			}
+		}
+		if n <= high-low {
+			return low + n
+		}
+	}
+}
+
+// one draws whether what happens once in so many times does.
+func (s *simulation) one(in int, name string) bool {
+	digits := bits.Len(uint(in)) - 1
+	for range digits {
+		if !s.flip(name) {
+			return false
+		}
+	}
+	return in == 1<<digits || s.draw(name, 1, in) <= 1<<digits
+}
+
+// amount draws how much of something there is: small amounts, and the most, are likelier than others.
+func (s *simulation) amount(name string, low, high int) int {
 	return rapid.IntRange(low, high).Draw(s.T, name)
 }
-func (s *simulation) one(in int, name string) bool { return s.draw(name, 1, in) == in }
-func (s *simulation) flip(name string) bool        { return rapid.Bool().Draw(s.T, name) }
 
-func of[V any](s *simulation, name string, all ...V) V {
-	return rapid.SampledFrom(all).Draw(s.T, name)
-}
+func (s *simulation) flip(name string) bool { return rapid.Bool().Draw(s.T, name) }
+
+func of[V any](s *simulation, name string, all ...V) V { return all[s.draw(name, 0, len(all)-1)] }
 
 // input puts a record on an input topic: now and then in the wrong partition, or
 // in a transaction that ends later, or never.
@@ -99,7 +129,7 @@ func (s *simulation) submit() {
 	}
 	value += of(s, "priority", "", "", "", "", "", "", `,"priority":"low"`, `,"priority":"high"`, `,"priority":"high"`, `,"priority":"urgent"`)
 	if s.one(12, "hurry") {
-		value += fmt.Sprintf(`,"deadline":%q`, events.AppendTime(nil, s.now.Add(time.Duration(s.draw("deadline", -500, 20_000))*time.Millisecond)))
+		value += fmt.Sprintf(`,"deadline":%q`, events.AppendTime(nil, s.now.Add(time.Duration(s.amount("deadline", -500, 20_000))*time.Millisecond)))
 	}
 	value += of(s, "labels", "", "", "", "", "", `,"labels":{"region":"eu"}`, `,"labels":{"region":"us","a.b":""}`, `,"labels":{"n":"1"}`)
 	value += of(s, "rerun", "", "", "", "", "", `,"rerunOf":"o-0"`, `,"rerunOf":"o-1"`)
@@ -162,7 +192,7 @@ func (s *simulation) progress(r events.Reply) {
 // clock is what an agent takes for now.
 func (s *simulation) clock() time.Time {
 	if s.one(10, "another clock") {
-		return s.now.Add(time.Duration(s.draw("ahead", -3_000, 3_000)*of(s, "times", 1, 1, 1_000)) * time.Millisecond)
+		return s.now.Add(time.Duration(s.amount("ahead", -3_000, 3_000)*of(s, "times", 1, 1, 1_000)) * time.Millisecond)
 	}
 	return s.now
 }
@@ -215,7 +245,7 @@ func (s *simulation) flood() {
 	case "signals":
 		r.Topic, r.Value = s.topics.Signals, []byte(`{"signal":"other"}`)
 	}
-	for range decide.MaxVoid + s.draw("more", -5, 20) {
+	for range decide.MaxVoid + s.amount("more", -5, 20) {
 		s.append(r, isCommitted)
 	}
 }
@@ -235,7 +265,7 @@ func (s *simulation) signal(id string) {
 			m.Key = of(s, "key", "1", "2")
 		}
 		if s.flip("kept for a moment") {
-			m.KeepUntil = s.now.Add(time.Duration(s.draw("kept", -100, 1_000)) * time.Millisecond)
+			m.KeepUntil = s.now.Add(time.Duration(s.amount("kept", -100, 1_000)) * time.Millisecond)
 		}
 		if s.one(3, "answered") {
 			m.ReplyTo = "shop.answers"
@@ -284,7 +314,7 @@ func (s *simulation) operate() {
 	if c.Command == events.CommandChange {
 		c.Priority, c.NoDeadline = of(s, "priority", "", events.High, events.Low), s.one(4, "no deadline")
 		if s.flip("another deadline") {
-			c.Deadline = s.now.Add(time.Duration(s.draw("deadline", -1, 60)) * time.Second)
+			c.Deadline = s.now.Add(time.Duration(s.amount("deadline", -1, 60)) * time.Second)
 		}
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
@@ -331,12 +361,12 @@ func (s *simulation) arrange() {
 			CatchUp: of(s, "catch-up", "", events.CatchUpLatest, events.CatchUpAll), Jitter: of(s, "jitter", "", "", "2s"), Window: of(s, "window", "", "", "20s"),
 		}
 		if says.Overlap == events.OverlapAllow || s.flip("it ends") { // else a clock that jumps would begin a hundred orders
-			says.End = s.now.Add(time.Duration(s.draw("ticks", 0, 6)*every) * time.Second).Truncate(time.Second)
+			says.End = s.now.Add(time.Duration(s.amount("ticks", 0, 6)*every) * time.Second).Truncate(time.Second)
 		}
 		c.Schedule = &says
 	case events.CommandBackfill:
-		c.To = s.now.Add(-time.Duration(s.draw("until", 0, 60)) * time.Second)
-		c.From, c.AtOnce = c.To.Add(-time.Duration(s.draw("from", 0, 90))*time.Second), s.draw("at once", 0, 2)
+		c.To = s.now.Add(-time.Duration(s.amount("until", 0, 60)) * time.Second)
+		c.From, c.AtOnce = c.To.Add(-time.Duration(s.amount("from", 0, 90))*time.Second), s.draw("at once", 0, 2)
 	}
 	id := of(s, "schedule", scheduled...)
 	if s.command(id, c); c.Command == events.CommandPause && s.flip("and resumed") {
@@ -374,7 +404,7 @@ func (s *simulation) open() (found bool) {
 		for _, id := range simLimits {
 			o, err := l.state.Order(id)
 			must(s.T, err)
-			if !s.limited() || s.of.Of([]byte(id)) != l.partition || l.state.Head().Format() < events.LimitsFormat || o != nil && o.Places.Says != nil {
+			if !s.limited() || s.of.Of([]byte(id)) != l.partition || l.state.Head().Format() < events.LimitsFormat || o != nil && (o.Hold != nil || o.Places.Says != nil) {
 				continue
 			}
 			found = true

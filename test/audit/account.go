@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // topic's in order.
 type account struct {
 	gone        bool // a schedule began it, and it is forgotten: nothing is left of it
+	forgot      bool // the transaction that is read forgets it
 	id          string
 	partition   int32
 	first       *submission // nil once it was decided
@@ -184,7 +186,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		}
 		// Of what comes from here on it says nothing.
 		a.discarded, a.refused, a.putAside, a.unheard = maxVoid, maxVoid, maxVoid, maxVoid
-		a.gone = events.ScheduleOf(a.kin.parent) != ""
+		a.gone, a.forgot = events.ScheduleOf(a.kin.parent) != "", true
 		s.watch(a)
 	default:
 		if byOperator(e) {
@@ -199,8 +201,13 @@ func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 	if s.InTime == nil {
 		return
 	}
-	of := task{e.Step, e.Type == events.UndoStarted || e.Type == events.UndoExpired || e.Type == events.UndoExtended}
+	of := task{e.Step, e.Type == events.UndoStarted || e.Type == events.UndoExpired || e.Type == events.UndoExtended || e.Type == events.UndoFailed}
 	switch e.Type {
+	case events.StepFailed, events.UndoFailed:
+		if x, asked := a.runs[of]; asked && e.Attempt > x.attempt { // of this one nobody was asked
+			x.attempt, x.proof = e.Attempt, ""
+			a.runs[of] = x
+		}
 	case events.StepStarted, events.UndoStarted:
 		if a.runs == nil {
 			a.runs = make(map[task]Expiry)
@@ -478,9 +485,9 @@ func (s *settlement) acted(a *account, e *events.Event) {
 	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false
 	}
-	s.again(a)
+	s.again(a, math.MaxInt64)
 	for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && (a.commands[0].told.other(e) != "" || a.refusedAside(e)) {
-		s.dropCommand(a)
+		s.dropCommand(a, math.MaxInt64)
 	}
 	if len(a.commands) == 0 {
 		s.report("order %q: event %d, %s of command %q, came from no command", a.id, e.Seq, e.Type, e.Command)
@@ -513,9 +520,9 @@ func (s *settlement) acted(a *account, e *events.Event) {
 	}
 }
 
-// again passes over commands that came again right after themselves.
-func (s *settlement) again(a *account) {
-	for len(a.commands) > 0 && a.commands[0].aside == 0 && a.last != "" && a.commands[0].told.id == a.last {
+// again passes over commands up to an offset that came again right after themselves.
+func (s *settlement) again(a *account, to int64) {
+	for len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < to && a.last != "" && a.commands[0].told.id == a.last {
 		a.commands = a.commands[1:]
 		s.Repeated++
 	}

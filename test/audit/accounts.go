@@ -547,7 +547,7 @@ func (s *settlement) close() {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Replies, r.entry), &r.said)
 		}
 		s.closeSignals(a)
-		s.again(a)
+		s.again(a, math.MaxInt64)
 		for _, c := range a.commands {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Commands, c.entry), &c.told)
 		}

@@ -22,6 +22,7 @@ type word struct {
 	bid    *events.Bid // of the homes of places
 	grant  *events.Grant
 	waits  bool // it is held
+	back   bool // it was given up, but for the place that goes back with it
 }
 
 // asked is a place that an order asked a home for.
@@ -155,6 +156,9 @@ func (s *settlement) kindred(a *account, e *events.Event) bool {
 			s.report("order %q: event %d is %s, and it was decided before", a.id, e.Seq, e.Type)
 		}
 		a.born, a.digest = s.transaction[a.partition], e.Digest
+		if e.Type == events.OrderRejected && strings.HasSuffix(e.Reason, " is not registered") && events.ScheduleOf(e.Parent) == "" && s.Flow(e.Workflow, e.Version) != nil {
+			s.report("order %q: %s, and who asked for it knew it", a.id, e.Reason)
+		}
 		s.wished(a, e, func(w *events.Wish) bool {
 			return w.Wish == events.WishBegin && w.Parent == e.Parent && w.Step == e.ParentStep && (w.Detached == e.Detached || e.Type == events.OrderRejected)
 		})
@@ -225,6 +229,9 @@ func (k *kin) heard() (all []*word) {
 
 // wished takes the first wish that fits.
 func (s *settlement) wished(a *account, e *events.Event, fits func(*events.Wish) bool) {
+	if e.Type == events.OrderReported && e.Error != nil && e.Error.Code == "internal" { // it was put aside, as the event before says
+		return
+	}
 	for _, w := range a.kin.heard() {
 		if w.wish == nil || !fits(w.wish) {
 			continue
@@ -236,9 +243,6 @@ func (s *settlement) wished(a *account, e *events.Event, fits func(*events.Wish)
 		}
 		delete(a.kin.words, w.offset)
 		s.Told++
-		return
-	}
-	if e.Type == events.OrderReported && e.Error != nil && e.Error.Code == "internal" { // it was put aside
 		return
 	}
 	s.report("order %q: event %d, %s (%s), is what no other order asked for", a.id, e.Seq, e.Type, e.Reason)
@@ -269,11 +273,17 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 		if strings.Contains(e.Reason, "panicked") {
 			s.Panicked++
 		}
+		if w.waits = false; w.bid != nil && w.bid.Bid != events.BidAsk {
+			w.back = true
+			return
+		}
 		delete(a.kin.words, at.offset)
 		return
 	}
 	delete(a.kin.words, at.offset)
-	s.Told++
+	if !w.back {
+		s.Told++
+	}
 	if w.want != nil || w.pass != nil || w.bid != nil || w.grant != nil {
 		if !w.led(e) {
 			s.report("%s is %s, and led to event %d of %q, %s", at, w, e.Seq, a.id, e.Type)
@@ -494,6 +504,8 @@ func (s *settlement) passWords(a *account, to int64) {
 			s.report("%s, %s, %s", s.at(a, s.Topics.Internal, w.entry), w, why)
 		}
 		delete(k.words, w.offset)
-		s.Moot++
+		if !w.back {
+			s.Moot++
+		}
 	}
 }

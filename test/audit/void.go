@@ -49,10 +49,10 @@ func (s *settlement) passReplies(a *account, more func(*reply) bool) {
 }
 
 // dropCommand drops the first command, and passes over those that came again behind it.
-func (s *settlement) dropCommand(a *account) {
+func (s *settlement) dropCommand(a *account, to int64) {
 	a.commands = a.commands[1:]
 	s.dropped[a.partition]++
-	s.again(a)
+	s.again(a, to)
 }
 
 // pass passes over the submissions up to an offset. They changed nothing; one that says
@@ -104,22 +104,30 @@ func (s *settlement) conflict(a *account, e *events.Event) {
 }
 
 // passed looks at what a transaction passed of orders that drop inputs: it must say
-// how many it dropped.
+// how many it dropped. An order that it forgot may have done so before or after a command came again.
 func (s *settlement) passed(partition int32, seal *events.Seal) {
+	either := 0
 	for a := range s.full[partition] {
 		if a.conflicted {
 			s.pass(a, s.next(s.Topics.Orders, seal.Next))
 		}
 		s.passReplies(a, func(r *reply) bool { return r.offset < s.next(s.Topics.Replies, seal.Next) })
 		s.dropSignals(a, s.next(s.Topics.Signals, seal.Next))
-		s.again(a)
-		for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < s.next(s.Topics.Commands, seal.Next) {
-			s.dropCommand(a)
+		commands, repeated := s.next(s.Topics.Commands, seal.Next), s.Repeated
+		s.again(a, commands)
+		if a.forgot {
+			either, a.last, a.forgot = either+s.Repeated-repeated, "", false
+			s.Repeated = repeated
+		}
+		for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < commands {
+			s.dropCommand(a, commands)
 		}
 	}
-	if n := s.dropped[partition]; n != seal.Dropped {
+	n := s.dropped[partition]
+	if seal.Dropped < n || seal.Dropped > n+either {
 		s.report("transaction %d of partition %d says that it dropped %d inputs, and it dropped %d", seal.Transaction, partition, seal.Dropped, n)
 	}
-	s.Dropped += s.dropped[partition]
+	s.Repeated += n + either - seal.Dropped
+	s.Dropped += seal.Dropped
 	s.dropped[partition] = 0
 }

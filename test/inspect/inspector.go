@@ -168,7 +168,7 @@ func (in *Inspector) event(t T, p *Partition, e *events.Event, doubted bool) {
 		})
 		in.Ledgers[e.Order] = ledger
 	}
-	if e.Type == events.OrderAccepted && p.Newer != nil {
+	if (e.Type == events.OrderAccepted || e.Type == events.OrderMigrated) && p.Newer != nil {
 		ledger.Newer = p.Newer(e.Version)
 	}
 	ledger.Owner, ledger.Format, ledger.Doubted = in.owner, in.format, doubted

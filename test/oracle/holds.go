@@ -16,6 +16,9 @@ func (l *Ledger) queue(e *events.Event) {
 	if e.Reason == events.DiscardForged && e.Type == events.ReplyDiscarded { // it waits for nothing
 		return
 	}
+	if e.Type == events.PlaceReturned && l.last.Type == events.InputDiscarded && l.last.Source == e.Source { // with what was put aside
+		return
+	}
 	switch e.Type {
 	case events.StepExtended, events.UndoExtended: // it decides nothing
 	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused, events.OrderReported:
@@ -26,6 +29,9 @@ func (l *Ledger) queue(e *events.Event) {
 		l.rule("P3", l.Held, "the order is not held")
 	default:
 		l.rule("P2", !l.Held, "the order is held")
+		if e.Type == events.ScheduleSkipped && e.Reason == events.SkippedReplaced { // it goes with what ended the hold
+			return
+		}
 		l.rule("P3", len(l.Waiting) == 0 || l.released || e.Held, "%s waits", strings.Join(l.Waiting, ", "))
 	}
 }

@@ -27,7 +27,7 @@ var logFile = filepath.Join("bin", "test.log")
 func main() {
 	kafka.Reap()
 	race := flag.Bool("race", false, "use the race detector, where there is concurrency")
-	histories := flag.Int("histories", 5_000, "how many histories TestSimulation draws")
+	histories := flag.Int("histories", 2_500, "how many histories TestSimulation draws")
 	flag.Parse()
 	patterns, flags := flag.Args(), []string(nil)
 	if i := slices.Index(patterns, "--"); i >= 0 {

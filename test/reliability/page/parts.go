@@ -19,7 +19,12 @@ and operators act until every order has ended. Every input is held against what 
 all that stands in the simulated topics and in the store against [the oracle](../test/oracle): nothing is due, nothing
 hangs, what was acknowledged stands, no order came into Error by nobody's doing. In one workflow of three a step has an
 hour and one attempt, so that nothing that is lost there heals by itself. What was drawn is counted, and what never came up
-fails the run. All follows from the seed; a history that fails is shortened as far as it still fails.`,
+fails the run. All follows from the seed; a history that fails is shortened as far as it still fails.
+
+Histories from before 2026-11-28 show less than their number says: what was meant to go wrong once in some hundred times
+went wrong once in forty, one takeover in six came to its end, and nine in ten of the events were written after trouble had
+ended. Since then every number is as likely as it is meant to be, and an instance works on between the faults: in 10,000
+histories 43 in 100 of the events are from amid the faults, and each type of them but seven must be.`,
 	},
 	{
 		"chaos-1", "Chaos on one broker",
