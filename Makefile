@@ -15,7 +15,7 @@ RACE ?=
 TESTFLAGS ?=
 PACKAGES ?= ./...
 # How many histories TestSimulation draws.
-SIMULATED ?= 5000
+SIMULATED ?= 2500
 
 .DEFAULT_GOAL := help
 

@@ -128,14 +128,24 @@ func bidOf(env *Env, r *Record) *events.Bid {
 }
 
 // takeBack takes back the place that goes back with a record which is put aside: nobody gives it back again, and
-// whoever waits for it would wait for ever.
+// whoever waits for it would wait for ever. Where that panics, as deciding on the record may have done, it stays
+// taken until the dead letter is put back.
 func (d *decider) takeBack(r *Record) {
 	if d.order.Places == nil {
 		return
 	}
-	if b := bidOf(d.env, r); b != nil && b.Bid != events.BidAsk && d.order.Places.Seat(b.Order, b.Wait) != nil {
-		d.record(&events.Event{Type: events.PlaceReturned, Waiter: b.Order, Wait: b.Wait, Source: r.Source()})
+	b := bidOf(d.env, r)
+	if b == nil || b.Check() != nil || b.Bid == events.BidAsk || b.Home != d.order.ID || d.order.Places.Seat(b.Order, b.Wait) == nil {
+		return
 	}
+	order, out := d.order, d.out
+	defer func() {
+		if recover() != nil {
+			d.order, d.out = order, out
+		}
+	}()
+	d.order = order.Clone()
+	d.record(&events.Event{Type: events.PlaceReturned, Waiter: b.Order, Wait: b.Wait, Source: r.Source()})
 }
 
 // lostGrant has the order hear that it has no place, of which an operator gave up the answer: it would wait for ever. With the end

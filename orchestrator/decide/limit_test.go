@@ -509,6 +509,16 @@ func TestAPlaceThatIsGivenBackIsFree(t *testing.T) {
 		look("without room", d)
 		held := h.order.Clone()
 		held.Waiting = []projections.Held{{Source: "waybill.internal/0/9", Raw: r.Raw}}
+		for _, other := range []events.Bid{
+			{Home: "@/limit.y", Bid: bid, Order: "a", Step: "s", Wait: 2}, {Home: "@/limit.x", Bid: "of a release to come", Order: "a", Step: "s", Wait: 2},
+		} {
+			held.Waiting[0].Raw.Value = other.Append(nil)
+			d := Operate(h.env, held, &Input{Record: &Record{Topic: "waybill.commands"}, Order: "@/limit.x", Command: &events.Command{Command: events.CommandRelease, Discard: true}})
+			if d.Order.Places.Seat("a", 2) == nil {
+				t.Errorf("%+v takes the place of another", other)
+			}
+		}
+		held.Waiting[0].Raw.Value = back.Append(nil)
 		look("given up", Operate(h.env, held, &Input{Record: &Record{Topic: "waybill.commands"}, Order: "@/limit.x", Command: &events.Command{Command: events.CommandRelease, Discard: true}}))
 	}
 }

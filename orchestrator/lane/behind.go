@@ -61,17 +61,16 @@ func (l *Lane) unready(in *input) string {
 		return ""
 	}
 	s := &in.Submission
-	if level := l.newer(s.Workflow, s.Version); level > 0 {
+	if l.newer(s.Workflow, s.Version) == 0 && l.world.Workflow(s.Workflow, s.Version) == nil {
+		if in.sought == 0 {
+			in.sought = l.world.Seek()
+		}
+		if !l.world.Found(in.sought) {
+			return fmt.Sprintf("its workflow, %s, is not known here, and the workflows cannot be read to their end", decide.Cut(s.Workflow, decide.MaxName))
+		}
+	}
+	if level := l.newer(s.Workflow, s.Version); level > 0 { // it may have been read just now
 		return fmt.Sprintf("its workflow, %s, is in level %d of the language, which is not run here", decide.Cut(s.Workflow, decide.MaxName), level)
-	}
-	if l.world.Workflow(s.Workflow, s.Version) != nil {
-		return ""
-	}
-	if in.sought == 0 {
-		in.sought = l.world.Seek()
-	}
-	if !l.world.Found(in.sought) {
-		return fmt.Sprintf("its workflow, %s, is not known here, and the workflows cannot be read to their end", decide.Cut(s.Workflow, decide.MaxName))
 	}
 	return ""
 }

@@ -60,6 +60,17 @@ func TestAChildsWorkflowIsSought(t *testing.T) {
 	}
 }
 
+// A workflow that is read between two looks at it may be one that is not run here: its order waits, and is not rejected (S4).
+func TestAChildsWorkflowIsReadBetweenTwoLooks(t *testing.T) {
+	l := newParkingLane(t)
+	l.format, l.world.found = events.JournalFormat, 0
+	l.world.reads = func() { l.world.newer, l.world.found = map[string]int{"call": 99}, l.world.sought }
+	must(t, l.decide([]*kgo.Record{l.wish(7, l.ids[0], events.WishBegin, `,"workflow":"call","version":1`)}))
+	if o, err := l.order(l.ids[0]); o != nil || err != nil || l.position.At(events.InputInternal) > 7 {
+		t.Errorf("it is %+v, %v; read up to %d", o, err, l.position.At(events.InputInternal))
+	}
+}
+
 // Nothing else that orders tell each other waits for a workflow: what is asked of an order that is there already, or is to end, and
 // what lives elsewhere and goes on to there.
 func TestWishesThatWaitForNoWorkflow(t *testing.T) {

@@ -204,8 +204,8 @@ func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 	of := task{e.Step, e.Type == events.UndoStarted || e.Type == events.UndoExpired || e.Type == events.UndoExtended || e.Type == events.UndoFailed}
 	switch e.Type {
 	case events.StepFailed, events.UndoFailed:
-		if x, asked := a.runs[of]; asked && e.Attempt > x.attempt { // of this one nobody was asked
-			x.attempt, x.proof = e.Attempt, ""
+		if x, asked := a.runs[of]; asked && e.Attempt > x.attempt { // of this one nobody was asked, and the one before is over
+			x.attempt = e.Attempt
 			a.runs[of] = x
 		}
 	case events.StepStarted, events.UndoStarted:

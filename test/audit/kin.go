@@ -22,7 +22,7 @@ type word struct {
 	bid    *events.Bid // of the homes of places
 	grant  *events.Grant
 	waits  bool // it is held
-	back   bool // it was given up, but for the place that goes back with it
+	back   bool // it was given up, but for the place that may go back with it, by the next event
 }
 
 // asked is a place that an order asked a home for.
@@ -57,6 +57,7 @@ func (w *word) String() string {
 type kin struct {
 	rounds        map[string]int  // of the steps that have items, how often it was begun with them
 	words         map[int64]*word // by offset
+	back          *word           // that was given up with the event before
 	asked         map[uint64]bool // the numbers of the events with which it asked for places
 	turn          uint64          // the number of the event with which it asked for its turn last
 	begun         bool            // it had its turn
@@ -143,7 +144,13 @@ func (m *message) forgets() bool {
 func (s *settlement) kindred(a *account, e *events.Event) bool {
 	k := &a.kin
 	defer k.note(e, s.transaction[a.partition])
-	if at, err := parsePlace(e.Source); err == nil && at.topic == s.Topics.Internal {
+	at, err := parsePlace(e.Source)
+	if w := k.back; w != nil {
+		if k.back = nil; e.Type != events.PlaceReturned || at.offset != w.offset {
+			delete(k.words, w.offset)
+		}
+	}
+	if err == nil && at.topic == s.Topics.Internal {
 		s.said(a, e, at)
 		return true
 	}
@@ -274,7 +281,7 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 			s.Panicked++
 		}
 		if w.waits = false; w.bid != nil && w.bid.Bid != events.BidAsk {
-			w.back = true
+			w.back, a.kin.back = true, w
 			return
 		}
 		delete(a.kin.words, at.offset)

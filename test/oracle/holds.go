@@ -29,8 +29,8 @@ func (l *Ledger) queue(e *events.Event) {
 		l.rule("P3", l.Held, "the order is not held")
 	default:
 		l.rule("P2", !l.Held, "the order is held")
-		if e.Type == events.ScheduleSkipped && e.Reason == events.SkippedReplaced { // it goes with what ended the hold
-			return
+		if replaced := e.Type == events.ScheduleSkipped && e.Reason == events.SkippedReplaced; replaced && (l.last.Type == events.ScheduleApplied || l.last.Type == e.Type) {
+			return // it goes with what ended the hold
 		}
 		l.rule("P3", len(l.Waiting) == 0 || l.released || e.Held, "%s waits", strings.Join(l.Waiting, ", "))
 	}
