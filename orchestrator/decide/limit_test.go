@@ -512,13 +512,13 @@ func TestAPlaceThatIsGivenBackIsFree(t *testing.T) {
 		for _, other := range []events.Bid{
 			{Home: "@/limit.y", Bid: bid, Order: "a", Step: "s", Wait: 2}, {Home: "@/limit.x", Bid: "of a release to come", Order: "a", Step: "s", Wait: 2},
 		} {
-			held.Waiting[0].Raw.Value = other.Append(nil)
+			held.Waiting[0].Value = other.Append(nil)
 			d := Operate(h.env, held, &Input{Record: &Record{Topic: "waybill.commands"}, Order: "@/limit.x", Command: &events.Command{Command: events.CommandRelease, Discard: true}})
 			if d.Order.Places.Seat("a", 2) == nil {
 				t.Errorf("%+v takes the place of another", other)
 			}
 		}
-		held.Waiting[0].Raw.Value = back.Append(nil)
+		held.Waiting[0].Value = back.Append(nil)
 		look("given up", Operate(h.env, held, &Input{Record: &Record{Topic: "waybill.commands"}, Order: "@/limit.x", Command: &events.Command{Command: events.CommandRelease, Discard: true}}))
 	}
 }
