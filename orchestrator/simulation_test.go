@@ -730,12 +730,10 @@ func (s *simulation) register() {
 	for range s.draw("orders of them come at once", 0, 3) {
 		s.submit()
 	}
-	for range 4 {
-		if apart {
-			s.work(s.instances[0], inARow)
-			s.serve()
-			s.work(s.instances[1], inARow)
-		}
+	for rounds := 4; apart && rounds > 0; rounds-- {
+		s.work(s.instances[0], inARow)
+		s.serve()
+		s.work(s.instances[1], inARow)
 	}
 }
 

@@ -67,7 +67,7 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 	case in.Command != nil: // whoever sent it hears of it, and can send it again
 		d.refuseCommand(in.Command, in.actor(env), reason)
 		d.aside = append(d.aside, Aside{in.Record, reason})
-	case held && forged && env.Format >= 2 && order.Discarded >= MaxVoid: // the order has recorded enough of these
+	case forged && env.Format >= 2 && order.Discarded >= MaxVoid: // the order has recorded enough of these
 		d.dropped = true
 	case held:
 		d.holdInput(in)
