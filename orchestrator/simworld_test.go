@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -22,44 +21,16 @@ import (
 // The world around the instances of a simulation: applications, agents and
 // operators, and how they write to Kafka.
 
-// draw draws a number of a range, each as likely as any other. Ranges of rapid prefer small numbers and the last
-// one: what is to happen once in a thousand times would happen in one of forty, and what stands first in a list
-// for most of the time.
-func (s *simulation) draw(name string, low, high int) int {
-	digits := bits.Len(uint(high - low))
-	for {
-		n := 0
-		for range digits {
-			n <<= 1
-			if s.flip(name) {
-				n++
-			}
-		}
-		if n <= high-low {
-			return low + n
-		}
-	}
-}
+func (s *simulation) draw(name string, low, high int) int { return draw.Int(s.T, name, low, high) }
 
 // one draws whether what happens once in so many times does.
-func (s *simulation) one(in int, name string) bool {
-	digits := bits.Len(uint(in)) - 1
-	for range digits {
-		if !s.flip(name) {
-			return false
-		}
-	}
-	return in == 1<<digits || s.draw(name, 1, in) <= 1<<digits
-}
+func (s *simulation) one(in int, name string) bool { return draw.One(s.T, name, in) }
 
-// amount draws how much of something there is: small amounts, and the most, are likelier than others.
-func (s *simulation) amount(name string, low, high int) int {
-	return rapid.IntRange(low, high).Draw(s.T, name)
-}
+func (s *simulation) amount(name string, low, high int) int { return draw.Amount(s.T, name, low, high) }
 
-func (s *simulation) flip(name string) bool { return rapid.Bool().Draw(s.T, name) }
+func (s *simulation) flip(name string) bool { return draw.Flip(s.T, name) }
 
-func of[V any](s *simulation, name string, all ...V) V { return all[s.draw(name, 0, len(all)-1)] }
+func of[V any](s *simulation, name string, all ...V) V { return draw.Of(s.T, name, all...) }
 
 // input puts a record on an input topic: now and then in the wrong partition, or
 // in a transaction that ends later, or never.

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/draw"
 	"github.com/waybill-dev/waybill/test/inspect"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -105,7 +106,7 @@ func newSwitchboard(t *rapid.T, seen map[string]int) *switchboard {
 	must(t, err)
 	w.flows.Add(flow)
 	for i, starter := range starters {
-		if i == 0 || rapid.Bool().Draw(t, "what nobody waits for starts an order") {
+		if i == 0 || draw.Flip(t, "what nobody waits for starts an order") {
 			flow, err := workflow.Parse("starts", []byte(starter))
 			must(t, err)
 			w.flows.Add(flow)
@@ -202,7 +203,7 @@ func (w *switchboard) on(t *rapid.T, in *Input) {
 }
 
 func (w *switchboard) perform(t *rapid.T) {
-	part := func(t *rapid.T) int32 { return rapid.Int32Range(0, parts-1).Draw(t, "partition") }
+	part := func(t *rapid.T) int32 { return int32(draw.Int(t, "partition", 0, parts-1)) }
 	commands := int64(0)
 	command := func(t *rapid.T, id string, c events.Command) {
 		commands++
@@ -215,64 +216,62 @@ func (w *switchboard) perform(t *rapid.T) {
 		if len(w.records) == 0 {
 			return ""
 		}
-		return rapid.SampledFrom(slices.Sorted(maps.Keys(w.records))).Draw(t, "record")
+		return draw.Of(t, "record", slices.Sorted(maps.Keys(w.records))...)
 	}
-	t.Repeat(map[string]func(*rapid.T){
-		"submit": func(t *rapid.T) {
+	draw.Acts(t, draw.Of(t, "acts", 10, 30, 90), func() { w.check(t) },
+		draw.Act{Weight: 12, Do: w.signal},
+		draw.Act{Weight: 4, Do: func(t *rapid.T) {
 			id := fmt.Sprintf("o-%d", len(w.orders))
 			w.orders = append(w.orders, id)
-			input := fmt.Sprintf(`{"k":%q,"l":%q}`, rapid.SampledFrom([]string{"1", "2"}).Draw(t, "k"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "l"))
+			input := fmt.Sprintf(`{"k":%q,"l":%q}`, draw.Of(t, "k", "1", "2"), draw.Of(t, "l", "1", "2"))
 			in := Read(&Record{Topic: w.topics.Orders, Partition: partOf([]byte(id)), Raw: events.Raw{Key: []byte(id), Value: []byte(`{"workflow":"waits","input":` + input + `}`)}}, &w.topics, Place{Here: partOf([]byte(id)), Of: partOf})
 			w.on(t, &in)
-		},
-		"signal": w.signal, "signals": w.signal, "again": w.signal,
-		"read":  func(t *rapid.T) { w.read(t, part(t)) },
-		"reads": func(t *rapid.T) { w.read(t, part(t)) },
-		"drain": func(t *rapid.T) {
+		}},
+		draw.Act{Weight: 8, Do: func(t *rapid.T) { w.read(t, part(t)) }},
+		draw.Act{Weight: 3, Do: func(t *rapid.T) {
 			for at := part(t); w.read(t, at); {
 				continue
 			}
-		},
-		"twice": func(t *rapid.T) { // by a topic that somebody restored
+		}},
+		draw.Act{Weight: 2, Do: func(t *rapid.T) { // by a topic that somebody restored
 			if at := part(t); len(w.internal[at]) > 0 {
 				w.restored = true
-				w.tell(at, rapid.SampledFrom(w.internal[at]).Draw(t, "record"))
+				w.tell(at, draw.Of(t, "record", w.internal[at]...))
 			}
-		},
-		"wait": func(t *rapid.T) {
-			w.pass(t, time.Duration(rapid.SampledFrom([]int{1, 10, 100, 86_400, 8 * 86_400}).Draw(t, "s"))*time.Second)
-		},
-		"command": func(t *rapid.T) {
+		}},
+		draw.Act{Weight: 4, Do: func(t *rapid.T) {
+			w.pass(t, time.Duration(draw.Of(t, "s", 1, 10, 100, 86_400, 8*86_400))*time.Second)
+		}},
+		draw.Act{Weight: 4, Do: func(t *rapid.T) {
 			if id := some(t); id != "" {
-				step := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "step")
-				name := rapid.SampledFrom([]string{events.CommandCancel, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandTerminate, events.CommandRelease}).Draw(t, "command")
+				step := draw.Of(t, "step", "a", "b", "c", "d")
+				name := draw.Of(t, "command", events.CommandCancel, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandTerminate, events.CommandRelease)
 				c := events.Command{Command: name, Note: "so it is"}
 				if name == events.CommandSkipStep {
 					c.Step = step
 				}
 				command(t, id, c)
 			}
-		},
-		"curse": func(t *rapid.T) {
+		}},
+		draw.Act{Weight: 2, Do: func(t *rapid.T) {
 			if id := some(t); id != "" {
 				w.cursed[id] = true
 			}
-		},
-		"curse who waits": func(t *rapid.T) { // what is given to it then is given up, maybe
+		}},
+		draw.Act{Weight: 2, Do: func(t *rapid.T) { // what is given to it then is given up, maybe
 			for _, id := range slices.Sorted(maps.Keys(w.records)) {
 				if c := w.records[id].Correlation; c != nil && len(c.Waits) > 0 {
 					w.cursed[c.Waits[0].Order] = true
 				}
 			}
-		},
-		"bless": func(t *rapid.T) {
+		}},
+		draw.Act{Weight: 3, Do: func(t *rapid.T) {
 			for _, id := range slices.Sorted(maps.Keys(w.cursed)) {
 				delete(w.cursed, id)
-				command(t, id, events.Command{Command: events.CommandRelease, Discard: !events.IsCorrelation(id) && rapid.Bool().Draw(t, "discard")})
+				command(t, id, events.Command{Command: events.CommandRelease, Discard: !events.IsCorrelation(id) && draw.Flip(t, "discard")})
 			}
-		},
-		"": w.check,
-	})
+		}},
+	)
 	w.cursed = nil
 	for id, o := range w.records {
 		if o.Hold != nil {
@@ -298,13 +297,13 @@ func (w *switchboard) perform(t *rapid.T) {
 // signal has somebody send a signal, and the home read it.
 func (w *switchboard) signal(t *rapid.T) {
 	v := events.Signal{
-		Signal: rapid.SampledFrom([]string{"pay", "box", "pay", "box", "new"}).Draw(t, "name"), Key: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "key"),
-		ID: rapid.SampledFrom([]string{"", "", "x", "y", "z"}).Draw(t, "id"), Data: []byte("1"), ReplyTo: "told",
+		Signal: draw.Of(t, "name", "pay", "box", "pay", "box", "new"), Key: draw.Of(t, "key", "1", "2"),
+		ID: draw.Of(t, "id", "", "", "x", "y", "z"), Data: []byte("1"), ReplyTo: "told",
 	}
 	if v.Signal == "new" {
-		v.Data = []byte(`{"k":"` + rapid.SampledFrom([]string{"1", "2"}).Draw(t, "k") + `"}`)
+		v.Data = []byte(`{"k":"` + draw.Of(t, "k", "1", "2") + `"}`)
 	}
-	if s := rapid.SampledFrom([]int{0, 0, -1, 1, 50}).Draw(t, "keep"); s != 0 {
+	if s := draw.Of(t, "keep", 0, 0, -1, 1, 50); s != 0 {
 		v.KeepUntil = w.now.Add(time.Duration(s) * time.Second)
 	}
 	value, err := v.Encode()

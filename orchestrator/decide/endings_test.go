@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/draw"
 	"github.com/waybill-dev/waybill/test/inspect"
 )
 
@@ -87,7 +88,7 @@ func (h *historian) ids() []string { return slices.Sorted(maps.Keys(h.inspector.
 func (h *historian) repair(t *rapid.T) {
 	h.permitAll()
 	clear(h.cursed)
-	h.brittle = h.brittle && rapid.Bool().Draw(t, "stays brittle")
+	h.brittle = h.brittle && draw.Flip(t, "stays brittle")
 	acts := make(map[string]int)
 	for rounds := 0; ; rounds++ {
 		left := 0

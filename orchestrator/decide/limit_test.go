@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/draw"
 	"github.com/waybill-dev/waybill/test/inspect"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -358,7 +359,7 @@ func TestHistoriesOfLimits(t *testing.T) {
 
 func (h *historian) performLimited(t *rapid.T) {
 	source := underLimits
-	if does := rapid.SampledFrom([]events.OnConflict{"", events.ConflictQueue, events.ConflictReject, events.ConflictCancelOther}).Draw(t, "on conflict"); does != "" {
+	if does := draw.Of[events.OnConflict](t, "on conflict", "", events.ConflictQueue, events.ConflictReject, events.ConflictCancelOther); does != "" {
 		source = strings.Replace(source, "steps:", fmt.Sprintf("concurrency: {key: '\"k\"', onConflict: %s}\nsteps:", does), 1)
 	}
 	flow, err := workflow.Parse("limits", []byte(source))
@@ -366,12 +367,12 @@ func (h *historian) performLimited(t *rapid.T) {
 	h.flows.Add(flow)
 	h.takeOver(t, "i-1")
 	limit := func(t *rapid.T) {
-		id := rapid.SampledFrom([]string{"@/limit.one", "@/limit.paced"}).Draw(t, "limit")
-		c := events.Command{Command: rapid.SampledFrom([]string{events.CommandApply, events.CommandApply, events.CommandApply, events.CommandDelete}).Draw(t, "act"), By: "ana"}
+		id := draw.Of(t, "limit", "@/limit.one", "@/limit.paced")
+		c := events.Command{Command: draw.Of(t, "act", events.CommandApply, events.CommandApply, events.CommandApply, events.CommandDelete), By: "ana"}
 		if c.Command == events.CommandApply {
-			c.Limit = &events.Limit{AtATime: rapid.IntRange(0, 2).Draw(t, "at a time")}
+			c.Limit = &events.Limit{AtATime: draw.Int(t, "at a time", 0, 2)}
 			if id == "@/limit.paced" {
-				c.Limit.ASecond = rapid.IntRange(0, 2).Draw(t, "a second")
+				c.Limit.ASecond = draw.Int(t, "a second", 0, 2)
 			}
 		}
 		h.command(t, id, c)
@@ -380,15 +381,13 @@ func (h *historian) performLimited(t *rapid.T) {
 	limit(t)
 	limit(t)
 	h.submitTo(t, "a", "flow", 1)
-	t.Repeat(map[string]func(*rapid.T){
-		"limit": limit, "submit": h.submit, "report": h.report, "reports": h.report, "serve": h.serve, "manage": h.manage, "operate": h.operate,
-		"read": func(t *rapid.T) { h.read(t) }, "supervise": h.look, "commit": func(t *rapid.T) { h.commit(t) },
-		"flush":    func(t *rapid.T) { must(t, h.state.Flush()) },
-		"wait":     func(t *rapid.T) { h.wait(time.Duration(rapid.IntRange(1, 3_000).Draw(t, "ms")) * time.Millisecond) },
-		"punctual": h.punctual, "crash": h.fall, "vanish": h.vanish,
-		"mute": func(t *rapid.T) { h.mute = rapid.IntRange(0, 2).Draw(t, "mute") == 0 },
-		"":     func(t *rapid.T) { h.check(t, h.inspector) },
-	})
+	draw.Acts(t, draw.Of(t, "acts", 10, 30, 90), func() { h.check(t, h.inspector) },
+		draw.Act{Weight: 6, Do: h.report}, draw.Act{Weight: 3, Do: h.submit}, draw.Act{Weight: 2, Do: limit}, draw.Act{Weight: 3, Do: h.manage}, draw.Act{Weight: 2, Do: h.operate},
+		draw.Act{Weight: 2, Do: h.serve}, draw.Act{Weight: 2, Do: h.live}, draw.Act{Weight: 2, Do: h.look}, draw.Act{Weight: 2, Do: h.punctual},
+		draw.Act{Weight: 2, Do: func(t *rapid.T) { h.wait(time.Duration(draw.Amount(t, "ms", 1, 3_000)) * time.Millisecond) }},
+		draw.Act{Weight: 2, Do: func(t *rapid.T) { h.read(t) }}, draw.Act{Weight: 2, Do: func(t *rapid.T) { h.commit(t) }}, draw.Act{Weight: 1, Do: func(t *rapid.T) { must(t, h.state.Flush()) }},
+		draw.Act{Weight: 2, Do: h.fall}, draw.Act{Weight: 1, Do: h.vanish}, draw.Act{Weight: 1, Do: func(t *rapid.T) { h.mute = draw.One(t, "mute", 3) }},
+	)
 	for _, id := range []string{"@/limit.one", "@/limit.paced"} {
 		h.command(t, id, events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}})
 	}

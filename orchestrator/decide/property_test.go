@@ -29,56 +29,52 @@ func TestHistories(t *testing.T) {
 
 // perform draws what happens, until every order has come to its end.
 func (h *historian) perform(t *rapid.T) {
-	h.skew = time.Duration(rapid.SampledFrom([]int{0, 0, 500, 3_000}).Draw(t, "skew")) * time.Millisecond
-	for i := range rapid.IntRange(1, 2).Draw(t, "workflows") {
+	h.skew = time.Duration(draw.Of(t, "skew", 0, 0, 500, 3_000)) * time.Millisecond
+	for i := range draw.Int(t, "workflows", 1, 2) {
 		for _, flow := range draw.Flows(t, i+1) {
 			h.flows.Add(flow)
 		}
 	}
-	if rapid.Bool().Draw(t, "a variant") {
+	if draw.Flip(t, "a variant") {
 		h.flows.Add(draw.Variant(t, h.flows.Find("flow", 1), 3))
 	}
-	if setting := rapid.SampledFrom([]proof.Setting{"", proof.Watch, proof.Require}).Draw(t, "tokens"); setting != "" {
+	if setting := draw.Of[proof.Setting](t, "tokens", "", proof.Watch, proof.Require); setting != "" {
 		h.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, setting, nil)
 	}
-	h.claims = rapid.Bool().Draw(t, "claims")
+	h.claims = draw.Flip(t, "claims")
 	h.takeOver(t, "i-1")
 	h.submitTo(t, "a", "flow", 1)
-	actions := map[string]func(*rapid.T){
-		"submit":    h.submit,
-		"answer":    h.answer,
-		"report":    h.report,
-		"reports":   h.report, // the more likely
-		"labour":    h.labour,
-		"labours":   h.labour,
-		"outlive":   h.outlive,
-		"serve":     h.serve,
-		"live":      h.live,
-		"babble":    h.babble,
-		"operate":   h.operate,
-		"signal":    h.tell,
-		"deliver":   h.delivers,
-		"manage":    h.manage,
-		"migrate":   h.migrate,
-		"manages":   h.manage,
-		"read":      func(t *rapid.T) { h.read(t) },
-		"supervise": h.look,
-		"commit":    func(t *rapid.T) { h.commit(t) },
-		"flush":     func(t *rapid.T) { must(t, h.state.Flush()) },
-		"wait":      func(t *rapid.T) { h.wait(time.Duration(rapid.IntRange(1, 8_000).Draw(t, "ms")) * time.Millisecond) },
-		"punctual":  h.punctual,
-		"crash":     h.fall,
-		"handover":  func(t *rapid.T) { h.takeOver(t, rapid.SampledFrom([]string{"i-1", "i-2"}).Draw(t, "instance")) },
-		"panic":     h.panics,
-		"refuse":    h.refuse,
-		"vanish":    h.vanish,
-		"mute":      func(t *rapid.T) { h.mute = rapid.IntRange(0, 2).Draw(t, "mute") == 0 },
-		"":          func(t *rapid.T) { h.check(t, h.inspector) },
+	acts := []draw.Act{
+		{Weight: 16, Do: h.report},
+		{Weight: 3, Do: h.answer},
+		{Weight: 4, Do: h.submit},
+		{Weight: 4, Do: h.operate},
+		{Weight: 6, Do: h.manage},
+		{Weight: 3, Do: h.tell},
+		{Weight: 5, Do: h.serve},
+		{Weight: 3, Do: h.live},
+		{Weight: 3, Do: h.punctual},
+		{Weight: 3, Do: h.look},
+		{Weight: 4, Do: func(t *rapid.T) { h.read(t) }},
+		{Weight: 4, Do: func(t *rapid.T) { h.commit(t) }},
+		{Weight: 3, Do: func(t *rapid.T) { h.wait(time.Duration(draw.Amount(t, "ms", 1, 8_000)) * time.Millisecond) }},
+		{Weight: 2, Do: h.labour},
+		{Weight: 2, Do: h.outlive},
+		{Weight: 2, Do: h.migrate},
+		{Weight: 2, Do: h.delivers},
+		{Weight: 2, Do: h.fall},
+		{Weight: 1, Do: h.panics},
+		{Weight: 1, Do: h.refuse},
+		{Weight: 1, Do: h.babble},
+		{Weight: 1, Do: h.vanish},
+		{Weight: 1, Do: func(t *rapid.T) { h.takeOver(t, draw.Of(t, "instance", "i-1", "i-2")) }},
+		{Weight: 1, Do: func(t *rapid.T) { h.mute = draw.One(t, "mute", 3) }},
+		{Weight: 1, Do: func(t *rapid.T) { must(t, h.state.Flush()) }},
 	}
 	if h.floods != nil {
-		actions["flood"] = h.flood
+		acts = append(acts, draw.Act{Weight: 1, Do: h.flood})
 	}
-	t.Repeat(actions)
+	draw.Acts(t, draw.Of(t, "acts", 10, 30, 90), func() { h.check(t, h.inspector) }, acts...)
 	h.end(t)
 	h.repair(t)
 }

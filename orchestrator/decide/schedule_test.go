@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/timetable"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/draw"
 	"github.com/waybill-dev/waybill/test/inspect"
 )
 
@@ -30,7 +31,7 @@ func TestScheduleHistories(t *testing.T) {
 // then nobody is there for minutes.
 func TestScheduleHistoriesWhereClocksAreSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		set := rapid.SampledFrom([]time.Time{time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC), time.Date(2026, 10, 25, 1, 0, 0, 0, time.UTC)}).Draw(t, "set")
+		set := draw.Of[time.Time](t, "set", time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC), time.Date(2026, 10, 25, 1, 0, 0, 0, time.UTC))
 		k := newTimekeeper(t, set.Add(-2*time.Minute), "*/7 * * * * *", "0 58,59,0,1 2,3 * * *", "*/10 * 2 * * *", "0 * */2 * * *")
 		defer func() { k.close() }()
 		k.perform(t)
@@ -55,48 +56,33 @@ func newTimekeeper(t *rapid.T, now time.Time, crons ...string) *timekeeper {
 var schedules = []string{events.ScheduleID("a"), events.ScheduleID("b")}
 
 func (k *timekeeper) perform(t *rapid.T) {
-	id := func(t *rapid.T) string { return rapid.SampledFrom(schedules).Draw(t, "schedule") }
+	id := func(t *rapid.T) string { return draw.Of(t, "schedule", schedules...) }
 	say := func(command string) func(*rapid.T) {
 		return func(t *rapid.T) {
-			k.command(t, id(t), events.Command{Command: command, ID: rapid.SampledFrom([]string{"", "c-1"}).Draw(t, "id")})
+			k.command(t, id(t), events.Command{Command: command, ID: draw.Of(t, "id", "", "c-1")})
 			k.soon(t)
 		}
 	}
 	obey := func(t *rapid.T) {
 		for _, id := range k.ids() {
-			if rapid.IntRange(0, 2).Draw(t, "ends") > 0 {
+			if !draw.One(t, "ends", 3) {
 				k.obey(t, id)
 			}
 		}
 		k.soon(t)
 	}
-	t.Repeat(map[string]func(*rapid.T){
-		"apply":    k.apply,
-		"pause":    say(events.CommandPause),
-		"resume":   say(events.CommandResume),
-		"resumes":  say(events.CommandResume),
-		"delete":   say(events.CommandDelete),
-		"backfill": k.backfill,
-		"release":  say(events.CommandRelease),
-		"cancel":   func(t *rapid.T) { k.command(t, k.drawOf(t), events.Command{Command: events.CommandCancel}); k.soon(t) },
-		"babble":   func(t *rapid.T) { k.signals = append(k.signals, signal{id: id(t), value: events.Signal{Signal: "go"}}) },
-		"obey":     obey,
-		"obeys":    obey,
-		"live":     k.live,
-		"lives":    k.live,
-		"punctual": k.punctual,
-		"look":     k.watch,
-		"watch":    k.watch,
-		"wait":     func(t *rapid.T) { k.wait(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "ms")) * time.Millisecond) },
-		"away":     func(t *rapid.T) { k.wait(time.Duration(rapid.IntRange(60, 600).Draw(t, "s")) * time.Second) },
-		"crash":    k.fall,
-		"read":     func(t *rapid.T) { k.read(t) },
-		"commit":   func(t *rapid.T) { k.commit(t) },
-		"panic":    k.curse,
-		"vanish":   k.vanish,
-		"mute":     func(t *rapid.T) { k.mute = rapid.IntRange(0, 2).Draw(t, "mute") == 0 },
-		"":         func(t *rapid.T) { k.check(t, k.inspector) },
-	})
+	draw.Acts(t, draw.Of(t, "acts", 10, 30, 90), func() { k.check(t, k.inspector) },
+		draw.Act{Weight: 2, Do: k.apply}, draw.Act{Weight: 1, Do: say(events.CommandPause)}, draw.Act{Weight: 2, Do: say(events.CommandResume)}, draw.Act{Weight: 1, Do: say(events.CommandDelete)},
+		draw.Act{Weight: 1, Do: say(events.CommandRelease)}, draw.Act{Weight: 1, Do: k.backfill},
+		draw.Act{Weight: 1, Do: func(t *rapid.T) { k.command(t, k.drawOf(t), events.Command{Command: events.CommandCancel}); k.soon(t) }},
+		draw.Act{Weight: 1, Do: func(t *rapid.T) { k.signals = append(k.signals, signal{id: id(t), value: events.Signal{Signal: "go"}}) }},
+		draw.Act{Weight: 3, Do: obey}, draw.Act{Weight: 2, Do: k.live}, draw.Act{Weight: 1, Do: k.punctual}, draw.Act{Weight: 3, Do: k.watch},
+		draw.Act{Weight: 2, Do: func(t *rapid.T) { k.wait(time.Duration(draw.Amount(t, "ms", 1, 20_000)) * time.Millisecond) }},
+		draw.Act{Weight: 1, Do: func(t *rapid.T) { k.wait(time.Duration(draw.Int(t, "s", 60, 600)) * time.Second) }},
+		draw.Act{Weight: 1, Do: k.fall}, draw.Act{Weight: 1, Do: k.curse}, draw.Act{Weight: 1, Do: k.vanish},
+		draw.Act{Weight: 1, Do: func(t *rapid.T) { k.read(t) }}, draw.Act{Weight: 1, Do: func(t *rapid.T) { k.commit(t) }},
+		draw.Act{Weight: 1, Do: func(t *rapid.T) { k.mute = draw.One(t, "mute", 3) }},
+	)
 	k.rest(t)
 }
 
@@ -108,35 +94,35 @@ func (k *timekeeper) drawOf(t *rapid.T) string {
 			all = append(all, id)
 		}
 	}
-	return rapid.SampledFrom(all).Draw(t, "of")
+	return draw.Of(t, "of", all...)
 }
 
 // apply applies a schedule, or one that cannot be.
 func (k *timekeeper) apply(t *rapid.T) {
-	s := &events.Schedule{Workflow: rapid.SampledFrom([]string{"flow", "flow", "flow", "flow", "none"}).Draw(t, "workflow")}
-	if rapid.Bool().Draw(t, "cron") {
-		s.Cron = rapid.SampledFrom(k.crons).Draw(t, "when")
-		s.Zone = rapid.SampledFrom([]string{"", "Europe/Berlin"}).Draw(t, "zone")
+	s := &events.Schedule{Workflow: draw.Of(t, "workflow", "flow", "flow", "flow", "flow", "none")}
+	if draw.Flip(t, "cron") {
+		s.Cron = draw.Of(t, "when", k.crons...)
+		s.Zone = draw.Of(t, "zone", "", "Europe/Berlin")
 	} else {
-		s.Every = rapid.SampledFrom([]string{"1s", "5s", "20s", "1m30s"}).Draw(t, "every")
+		s.Every = draw.Of(t, "every", "1s", "5s", "20s", "1m30s")
 	}
-	s.Overlap = rapid.SampledFrom([]string{"", events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow}).Draw(t, "overlap")
-	s.CatchUp = rapid.SampledFrom([]string{"", events.CatchUpNone, events.CatchUpLatest, events.CatchUpAll}).Draw(t, "catch up")
-	s.Window = rapid.SampledFrom([]string{"", "", "30s", "2m"}).Draw(t, "window")
-	s.Jitter = rapid.SampledFrom([]string{"", "", "3s"}).Draw(t, "jitter")
-	if rapid.IntRange(0, 3).Draw(t, "ends") == 0 {
+	s.Overlap = draw.Of(t, "overlap", "", events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow)
+	s.CatchUp = draw.Of(t, "catch up", "", events.CatchUpNone, events.CatchUpLatest, events.CatchUpAll)
+	s.Window = draw.Of(t, "window", "", "", "30s", "2m")
+	s.Jitter = draw.Of(t, "jitter", "", "", "3s")
+	if draw.One(t, "ends", 4) {
 		s.Start, s.End = events.Time(k.now.Add(10*time.Second)), events.Time(k.now.Add(5*time.Minute))
 	}
-	k.command(t, rapid.SampledFrom(schedules).Draw(t, "schedule"), events.Command{Command: events.CommandApply, Schedule: s, By: "ana"})
+	k.command(t, draw.Of(t, "schedule", schedules...), events.Command{Command: events.CommandApply, Schedule: s, By: "ana"})
 	k.soon(t)
 }
 
 // backfill has ticks begin orders that have passed, or not all of which have.
 func (k *timekeeper) backfill(t *rapid.T) {
-	to := k.now.Add(time.Duration(rapid.IntRange(-60, 2).Draw(t, "to")) * time.Second)
-	k.command(t, rapid.SampledFrom(schedules).Draw(t, "schedule"), events.Command{
-		Command: events.CommandBackfill, From: to.Add(-time.Duration(rapid.IntRange(-1, 40).Draw(t, "from")) * time.Second), To: to,
-		AtOnce: rapid.SampledFrom([]int{0, 0, 1, 3, 100, 101}).Draw(t, "at once"), ID: rapid.SampledFrom([]string{"", "b-1"}).Draw(t, "id"),
+	to := k.now.Add(time.Duration(draw.Amount(t, "to", -60, 2)) * time.Second)
+	k.command(t, draw.Of(t, "schedule", schedules...), events.Command{
+		Command: events.CommandBackfill, From: to.Add(-time.Duration(draw.Int(t, "from", -1, 40)) * time.Second), To: to,
+		AtOnce: draw.Of(t, "at once", 0, 0, 1, 3, 100, 101), ID: draw.Of(t, "id", "", "b-1"),
 	})
 	k.soon(t)
 }
@@ -155,8 +141,8 @@ func (k *timekeeper) watch(t *rapid.T) {
 
 // curse has deciding on a schedule panic, or heals it.
 func (k *timekeeper) curse(t *rapid.T) {
-	if clear(k.cursed); rapid.IntRange(0, 2).Draw(t, "panics") == 0 {
-		k.cursed[rapid.SampledFrom(schedules).Draw(t, "schedule")] = true
+	if clear(k.cursed); draw.One(t, "panics", 3) {
+		k.cursed[draw.Of(t, "schedule", schedules...)] = true
 	}
 }
 

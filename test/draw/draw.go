@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"regexp"
 	"strings"
 	"time"
@@ -16,9 +17,74 @@ import (
 	"github.com/waybill-dev/waybill/test/world"
 )
 
+// Int draws a number of a range, each as likely as any other. Ranges of rapid prefer small numbers and the last one:
+// what is to happen once in a thousand times would happen in one of forty, and what stands first in a list for much
+// of the time.
+func Int(t *rapid.T, name string, low, high int) int {
+	digits := bits.Len(uint(high - low))
+	for {
+		n := 0
+		for range digits {
+			n <<= 1
+			if Flip(t, name) {
+				n++
+			}
+		}
+		if n <= high-low {
+			return low + n
+		}
+	}
+}
+
+// One draws whether what happens once in so many times does.
+func One(t *rapid.T, name string, in int) bool {
+	digits := bits.Len(uint(in)) - 1
+	for range digits {
+		if !Flip(t, name) {
+			return false
+		}
+	}
+	return in == 1<<digits || Int(t, name, 1, in) <= 1<<digits
+}
+
+// Flip draws a bit.
+func Flip(t *rapid.T, name string) bool { return rapid.Bool().Draw(t, name) }
+
+// Of draws one of several values, each as likely as any other.
+func Of[V any](t *rapid.T, name string, all ...V) V { return all[Int(t, name, 0, len(all)-1)] }
+
+// Amount draws how much of something there is: small amounts, and the most, are likelier than others.
+func Amount(t *rapid.T, name string, low, high int) int {
+	return rapid.IntRange(low, high).Draw(t, name)
+}
+
+// Act is what may happen, as often as others by its weight. Where it cannot it does nothing.
+type Act struct {
+	Weight int
+	Do     func(*rapid.T)
+}
+
+// Acts draws so many acts, one after the other, and checks what they left.
+func Acts(t *rapid.T, many int, check func(), all ...Act) {
+	weight := 0
+	for i := range all {
+		weight += all[i].Weight
+	}
+	check()
+	for range many {
+		n := Int(t, "what", 0, weight-1)
+		i := 0
+		for ; n >= all[i].Weight; i++ {
+			n -= all[i].Weight
+		}
+		all[i].Do(t)
+		check()
+	}
+}
+
 // Order draws the id of one of a few orders.
 func Order(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"a", "b", "c\x00s0", "d"}).Draw(t, "order")
+	return Of(t, "order", "a", "b", "c\x00s0", "d")
 }
 
 // Trace is the trace context with which an order is submitted: some have none.
@@ -42,16 +108,16 @@ func Passed(order string) (tracestate, baggage string) {
 
 // Step draws the name of a step, which the order may not have.
 func Step(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"", "s0", "s1", "s2", "s4", "s99"}).Draw(t, "step")
+	return Of(t, "step", "", "s0", "s1", "s2", "s4", "s99")
 }
 
 // Signal draws a signal for which a step may wait.
 func Signal(t *rapid.T) events.Signal {
 	s := events.Signal{
-		Signal: rapid.SampledFrom([]string{"go", "go", "stop", "stop", "other"}).Draw(t, "signal"),
-		ID:     rapid.SampledFrom([]string{"", "s-1", "s-1", "s-2"}).Draw(t, "id"),
+		Signal: Of(t, "signal", "go", "go", "stop", "stop", "other"),
+		ID:     Of(t, "id", "", "s-1", "s-1", "s-2"),
 	}
-	if data := rapid.SampledFrom([]string{"", "1", `{"n":2}`, "null"}).Draw(t, "data"); data != "" {
+	if data := Of(t, "data", "", "1", `{"n":2}`, "null"); data != "" {
 		s.Data = []byte(data)
 	}
 	return s
@@ -60,8 +126,11 @@ func Signal(t *rapid.T) events.Signal {
 // Labels draws what a command may do to the labels of an order: some have a name that the
 // workflow has in search, or none that may be.
 func Labels(t *rapid.T) map[string]*string {
-	name := rapid.SampledFrom([]string{"region", "region", "a.b", "n", "Region"})
-	return rapid.MapOfN(name, rapid.Ptr(rapid.SampledFrom([]string{"eu", "us", "", "\n"}), true), 0, 2).Draw(t, "labels")
+	all := make(map[string]*string)
+	for range Int(t, "labels", 0, 2) {
+		all[Of(t, "label", "region", "region", "a.b", "n", "Region")] = Of(t, "value", nil, new("eu"), new("us"), new(""), new("\n"))
+	}
+	return all
 }
 
 // Topics are those to which steps give events.
@@ -73,11 +142,11 @@ func Flow(t *rapid.T, version int) *workflow.Workflow { return flow(t, "flow", v
 // Flows draws a version of the workflow "flow", and of those whose orders do its steps, if some do. An
 // order of "leaf" may do a step of one of "sub".
 func Flows(t *rapid.T, version int) []*workflow.Workflow {
-	if rapid.IntRange(0, 3).Draw(t, "children") < 3 {
+	if !One(t, "children", 4) {
 		return []*workflow.Workflow{Flow(t, version)}
 	}
 	all := []*workflow.Workflow{flow(t, "leaf", version)}
-	if rapid.Bool().Draw(t, "grandchildren") {
+	if Flip(t, "grandchildren") {
 		return append(all, flow(t, "sub", version, "leaf"), flow(t, "flow", version, "sub", "leaf"))
 	}
 	return append(all, flow(t, "flow", version, "leaf"))
@@ -89,7 +158,7 @@ func flow(t *rapid.T, name string, version int, orders ...string) *workflow.Work
 		Until:  time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC), // around when histories begin
 		Topics: Topics,
 	}
-	flow, err := workflow.Parse("workflow.yaml", []byte(drawing.Flow(func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) })))
+	flow, err := workflow.Parse("workflow.yaml", []byte(drawing.Flow(func(what string, n int) int { return Int(t, what, 0, n-1) })))
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -110,7 +179,7 @@ func Variant(t *rapid.T, of *workflow.Workflow, version int) *workflow.Workflow 
 	if err := cmp.Or(json.Unmarshal(canonical, &flow), json.Unmarshal(canonical, &all)); err != nil {
 		t.Fatal(err)
 	}
-	one := func(n int, what string) bool { return rapid.IntRange(0, n-1).Draw(t, what) == 0 }
+	one := func(n int, what string) bool { return One(t, what, n) }
 	last := len(flow.Steps) - 1
 	others, err := json.Marshal(flow.Steps[:last])
 	if err != nil {
@@ -157,5 +226,5 @@ var stepZero = regexp.MustCompile(`(\b)s0(\b)`)
 
 // Names draws what steps may be called in a [Variant].
 func Names(t *rapid.T) map[string]string {
-	return rapid.SampledFrom([]map[string]string{nil, nil, {"s0": "r0"}, {"s0": "r0"}, {"r0": "s0"}, {"s1": "s0", "s0": "s1"}}).Draw(t, "names")
+	return Of[map[string]string](t, "names", nil, nil, map[string]string{"s0": "r0"}, map[string]string{"s0": "r0"}, map[string]string{"r0": "s0"}, map[string]string{"s1": "s0", "s0": "s1"})
 }
