@@ -831,7 +831,7 @@ func (s *simulation) deliver() {
 // hangs: those who watch must have seen that twice, and old enough.
 func (s *simulation) settle() {
 	work := func() {
-		if !s.work(s.instances[0], 20_000) {
+		if !s.work(s.instances[0], 200_000) {
 			s.Fatalf("there is no end of it: %+v", s.instances[0].lanes[0].lane)
 		}
 	}

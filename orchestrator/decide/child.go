@@ -246,7 +246,7 @@ func report(env *Env, order *projections.Order, why string) Decision {
 }
 
 // wishes are what children are asked for by an event. An order that was held may have given up what
-// they told it, and so may its operator.
+// they told it, and so may its operator: with its release each is asked again, to be undone if it was to be.
 func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 	if o.Schedule != nil {
 		return scheduleWishes(o, e)
@@ -272,7 +272,11 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 		switch {
 		case s.Each != nil:
 			for _, n := range s.Each.Running {
-				all = append(all, itemWish(o, s, n, events.WishTell, w.Reason))
+				again := itemWish(o, s, n, events.WishTell, w.Reason)
+				if s.Each.State(n) == projections.ItemUndoing {
+					again.Wish, again.Reason = events.WishUndo, undoReason(o)
+				}
+				all = append(all, again)
 			}
 			if p := s.Each.Pages; p != nil && p.Running > 0 {
 				all = append(all, pageWish(o, s, p.Running, events.WishTell, w.Reason))
@@ -284,6 +288,7 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 			w.Child = s.Child.ID
 		case s.Undo != nil && s.Undo.State == projections.Running:
 			w.Child = events.ChildID(stepKey(o.ID, s))
+			w.Wish, w.Reason = events.WishUndo, undoReason(o) // the child may have said that it cannot be undone
 		default:
 			continue
 		}

@@ -60,11 +60,16 @@ func escaped(text string) int {
 	return n
 }
 
+// asks says that a step which only begins an order, or the home of a key, waits for what that tells.
+func asks(w *events.Wish) bool {
+	return w != nil && (w.Wish == events.WishBegin || w.Wish == events.WishTell) && events.ScheduleOf(w.Parent) == ""
+}
+
 // afterwards decides on an input to an order of which nothing is known any more. It leaves no event, but
 // that the first submission under its id which says something else is told so.
 func afterwards(env *Env, order *projections.Order, in *Input) Decision {
 	switch {
-	case in.Wish != nil && in.Wish.Wish == events.WishTell && events.IsCorrelation(in.Wish.Parent): // its signal waits for that
+	case asks(in.Wish):
 		w := in.Wish
 		r := events.Report{Parent: w.Parent, Step: w.Step, Child: w.Child, State: string(projections.Pending)}
 		if order.State == projections.Rejected {

@@ -99,6 +99,9 @@ func (f *Families) member(id string) *member {
 	}
 	said := expected(history, new(Messages))
 	m := &member{first: &history[0], wishes: said.Wishes, reports: said.Reports, work: make(map[string]*doneBy)}
+	if m.first.Type == events.OrderRejected && m.first.Detached && slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.OrderForgotten }) { // it tells so, and leaves no event
+		m.reports = append(m.reports, events.Report{Parent: m.first.Parent, Step: m.first.ParentStep, Child: id, State: "Rejected", Error: &events.Error{Code: "rejected", Message: "it is forgotten why"}})
+	}
 	l := NewLedger(id, nil)
 	var names Names
 	for i := range history {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -90,9 +91,10 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 		case events.ChildReported:
 			var m events.Report
 			if m, err = events.Decode[events.Report](r.Value); err == nil {
-				of(m.Child).Reports = append(of(m.Child).Reports, m)
-				of(m.Child).trace(r)
-				err = cmp.Or(bare(r), keyed(r, m.Parent, topics))
+				if err = cmp.Or(bare(r), keyed(r, m.Parent, topics)); !strings.HasSuffix(events.Header(r, "ce_id"), "/back") { // which follows from no event
+					of(m.Child).Reports = append(of(m.Child).Reports, m)
+					of(m.Child).trace(r)
+				}
 			}
 		case events.SignalWanted:
 			var m events.Want
