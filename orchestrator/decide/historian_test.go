@@ -54,7 +54,7 @@ func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
 	}
 	value += draw.Of(t, "input", `, "input" : { "n" : 1, "n": 2 } `, "", `, "input":{"n":7}`, `, "input":`+pill, `, "input":null`)
 	value += draw.Of(t, "labels", "", "", "", "", `, "labels":{"region":"eu"}`, `, "labels":{"region":"us","a.b":""}`, `, "labels":{"n":"1"}`, `, "labels":{"-n":"1"}`)
-	if strings.Contains(value, `"high"`) { // no draw of its own, so that the histories stay what they are
+	if strings.Contains(value, `"high"`) {
 		value += `, "rerunOf":"o-0"`
 	}
 	value += draw.Of(t, "submitter", "", `, "by":"sam"`) + "}"
@@ -202,7 +202,7 @@ func parentStep(o *projections.Order) string {
 // in between.
 func (h *historian) flood(t *rapid.T) {
 	if !draw.One(t, "flood", 4) {
-		return // it takes as long as all else
+		return // floods would take longer than all else
 	}
 	id := h.drawLive(t)
 	r := h.drawReply(t, events.Reply{Order: id, Step: draw.Step(t), Attempt: draw.Int(t, "attempt", 0, 3)})

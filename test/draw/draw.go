@@ -1,4 +1,4 @@
-// Package draw draws what the orders of generated histories are made of.
+// Package draw draws numbers, what happens one after the other, and what the orders of generated histories are made of.
 package draw
 
 import (
