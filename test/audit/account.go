@@ -287,7 +287,7 @@ func (s *settlement) replied(a *account, e *events.Event) {
 			if r.said.progress {
 				return e.Source != s.at(a, s.Topics.Replies, r.entry).String()
 			}
-			return !r.came(e)
+			return !r.came(e) || s.forged(a, &r.said) && e.Reason != events.DiscardForged
 		})
 		if len(a.replies) == 0 {
 			s.report("order %q: event %d, %s %s, came from no reply", a.id, e.Seq, e.Type, e.Step)

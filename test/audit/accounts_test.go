@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
@@ -25,6 +26,7 @@ type desk struct {
 	next    [2]events.Positions
 	sealed  [2]uint64
 	dropped int // inputs, that the next transaction passes
+	keys    *proof.Keys
 	came    map[*kgo.Record]int64
 }
 
@@ -165,7 +167,7 @@ func (d *desk) settle(rest bool) (*Accounts, []string) {
 	}
 	var said []string
 	accounts := Settle(Kafka{
-		Topics: &d.topics, Partition: partition, Rest: rest,
+		Topics: &d.topics, Partition: partition, Rest: rest, Keys: d.keys,
 		Read: func(topic string) iter.Seq[*kgo.Record] { return slices.Values(d.records[topic]) },
 		Flow: func(name string, version int) *oracle.Flow {
 			switch {

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 )
 
 // flooded is a namespace of format 2 with an order that gets other submissions, and more
@@ -67,6 +68,34 @@ func flooded() *desk {
 	d.log("o", events.Event{Type: events.OrderReleased, Command: "c-4"}, events.Event{Type: events.InputReleased, Source: placeOf(waits).String()},
 		events.Event{Type: events.ReplyDiscarded, Step: "b", Attempt: 1, Reason: events.DiscardUnknownStep, Count: maxVoid + 1})
 	return d
+}
+
+// What is forged is dropped before the reply that says the same, and repeats its token.
+func TestWhatIsForgedIsDroppedBeforeWhatCounts(t *testing.T) {
+	const done = `"step":"a","attempt":1,"status":"completed","output":7`
+	d := emptyDesk()
+	d.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, proof.Require, nil)
+	claim := events.Event{Type: events.PartitionClaimed, Format: events.JournalFormat}
+	d.add(d.topics.Journal, 0, "", string(claim.Append(nil)), header(events.HeaderType, string(claim.Type)))
+	d.seal(0)
+	first := accepted()
+	first.Digest = digestOf(d.submit("o", wholeTrip))
+	d.log("o", first, events.Event{Type: events.StepStarted, Step: "a", Attempt: 1, Agent: "x", Proof: events.ProofRequire})
+	var all []events.Event
+	for n := range maxVoid {
+		forged := d.reply("o", done)
+		all = append(all, events.Event{Type: events.ReplyDiscarded, Step: "a", Attempt: 1, Reason: events.DiscardForged, Count: n + 1, Source: placeOf(forged).String()})
+	}
+	d.log("o", all...)
+	d.reply("o", done)
+	d.reply("o", done)
+	d.dropped = 2
+	counts := d.reply("o", done+`,"token":"`+d.keys.Token(&proof.Attempt{Namespace: "ns", Order: "o", Step: "a", Number: 1, Agent: "x"})+`"`)
+	d.log("o", events.Event{Type: events.StepCompleted, Step: "a", Attempt: 1, Output: []byte("7"), Source: placeOf(counts).String()})
+	d.seal(0)
+	if _, said := d.settle(false); len(said) > 0 {
+		t.Error(said)
+	}
 }
 
 // Of what cannot wait while an order is held the dead letters are all there, and 100 events.
