@@ -135,8 +135,8 @@ func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
 	if undo := d.task(i, undoing); undo.work().State == projections.Running && undo.child() == r.Child {
 		e := events.Event{Type: events.UndoCompleted, Source: in.Record.Source(), Left: d.left(r)}
 		switch projections.State(r.State) {
-		case projections.Processed: // from before
-			return Decision{}
+		case projections.Processed:
+			return undoAgain(env, order, in)
 		case projections.Compensated, projections.Cancelled:
 		default:
 			e.Type, e.Error = events.UndoFailed, told(r)
@@ -160,6 +160,17 @@ func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
 	}
 	d.end(d.task(i, doing), e)
 	return d.made()
+}
+
+// undoAgain asks an order for its undo that says it is Processed. That may be from before, and it is being undone: then this
+// changes nothing. Or it could not be undone, as deciding on it panicked, and an operator gave up what it told of that.
+func undoAgain(env *Env, order *projections.Order, in *Input) Decision {
+	r := in.Report
+	w := events.Wish{Child: r.Child, Wish: events.WishUndo, Parent: order.ID, Step: r.Step, Reason: undoReason(order)}
+	return Decision{Messages: []Message{{
+		Topic: env.Topics.Internal, Value: w.Append(nil),
+		Envelope: events.Envelope{Source: env.Topics.Source(), Type: events.ChildWanted, ID: in.Record.Source() + "/back", Order: w.Child, Time: env.Now},
+	}}}
 }
 
 // left says that something which ran in the order that tells it, or may have run, was not undone.
@@ -246,7 +257,7 @@ func report(env *Env, order *projections.Order, why string) Decision {
 }
 
 // wishes are what children are asked for by an event. An order that was held may have given up what
-// they told it, and so may its operator: with its release each is asked again, to be undone if it was to be.
+// they told it, and so may its operator.
 func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 	if o.Schedule != nil {
 		return scheduleWishes(o, e)
@@ -272,11 +283,7 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 		switch {
 		case s.Each != nil:
 			for _, n := range s.Each.Running {
-				again := itemWish(o, s, n, events.WishTell, w.Reason)
-				if s.Each.State(n) == projections.ItemUndoing {
-					again.Wish, again.Reason = events.WishUndo, undoReason(o)
-				}
-				all = append(all, again)
+				all = append(all, itemWish(o, s, n, events.WishTell, w.Reason))
 			}
 			if p := s.Each.Pages; p != nil && p.Running > 0 {
 				all = append(all, pageWish(o, s, p.Running, events.WishTell, w.Reason))
@@ -288,7 +295,6 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 			w.Child = s.Child.ID
 		case s.Undo != nil && s.Undo.State == projections.Running:
 			w.Child = events.ChildID(stepKey(o.ID, s))
-			w.Wish, w.Reason = events.WishUndo, undoReason(o) // the child may have said that it cannot be undone
 		default:
 			continue
 		}

@@ -259,8 +259,8 @@ func takeItem(env *Env, order *projections.Order, in *Input, step string, n int)
 		t = d.task(i, undoing)
 		e.ToUndo, e.Left = true, d.left(r)
 		switch state {
-		case projections.Processed: // from before
-			return Decision{}
+		case projections.Processed:
+			return undoAgain(env, order, in)
 		case projections.Compensated, projections.Cancelled:
 		default:
 			e.Type, e.Error = events.ItemFailed, told(r)

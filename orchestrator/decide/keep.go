@@ -62,11 +62,11 @@ func escaped(text string) int {
 
 // asks says that a step which only begins an order, or the home of a key, waits for what that tells.
 func asks(w *events.Wish) bool {
-	return w != nil && (w.Wish == events.WishBegin || w.Wish == events.WishTell) && events.ScheduleOf(w.Parent) == ""
+	return w != nil && (w.Wish == events.WishBegin && w.Detached || w.Wish == events.WishTell) && events.ScheduleOf(w.Parent) == ""
 }
 
 // afterwards decides on an input to an order of which nothing is known any more. It leaves no event, but
-// that the first submission under its id which says something else is told so.
+// that the first submission under its id which says something else is told so; who [asks] is told what is left.
 func afterwards(env *Env, order *projections.Order, in *Input) Decision {
 	switch {
 	case asks(in.Wish):

@@ -190,10 +190,9 @@ func (n *namespace) books(a Audit) *Books {
 	return b
 }
 
-// Returned says that a record is a signal under a key that goes back: it follows from what was read, and from no
-// event.
+// Returned says that a record answers what was read, as a signal under a key that goes back: it follows from no event.
 func Returned(r *kgo.Record) bool {
-	kinds := []events.Type{events.SignalWanted, events.PlaceWanted, events.PlaceGiven, events.ChildReported}
+	kinds := []events.Type{events.SignalWanted, events.PlaceWanted, events.PlaceGiven, events.ChildReported, events.ChildWanted}
 	return slices.Contains(kinds, events.Type(events.Header(r, events.HeaderType))) && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
 }
 

@@ -240,18 +240,10 @@ func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
 		}
 		return append(all, l.itemWishes(e)...)
 	}
-	ask := func(step, child string, undo bool) {
-		w := events.Wish{Wish: "tell", Child: child, Parent: e.Order, Step: step, Reason: "order " + e.Order + " was released"}
-		if undo {
-			w.Wish, w.Reason = "undo", "order "+e.Order+" is being undone"
-		}
-		all = append(all, w)
-	}
 	for _, s := range l.Steps {
-		undo := s.undoing().State == running
 		if s.Items != nil {
 			for _, n := range s.Items.Running {
-				ask(fmt.Sprintf("%s:i%d", s.Known, n), s.Items.All[n-1].Order, undo)
+				all = append(all, events.Wish{Wish: "tell", Child: s.Items.All[n-1].Order, Parent: e.Order, Step: fmt.Sprintf("%s:i%d", s.Known, n), Reason: "order " + e.Order + " was released"})
 			}
 			if p := s.Items.Pages; p != nil && p.Running > 0 {
 				all = append(all, l.pageWish(s, p.Running, "tell", "order "+e.Order+" was released"))
@@ -263,11 +255,11 @@ func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
 		case s.Child == nil:
 		case s.State == running:
 			child = s.Child.ID
-		case undo:
+		case s.undoing().State == running:
 			child = childID(l.key(s, false, s.undone().Resubmissions))
 		}
 		if child != "" {
-			ask(s.Known, child, undo)
+			all = append(all, events.Wish{Wish: "tell", Child: child, Parent: e.Order, Step: s.Known, Reason: "order " + e.Order + " was released"})
 		}
 	}
 	return all

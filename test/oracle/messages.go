@@ -79,8 +79,10 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 		case events.ChildWanted:
 			var m events.Wish
 			if m, err = events.Decode[events.Wish](r.Value); err == nil {
-				of(m.Parent).Wishes = append(of(m.Parent).Wishes, m)
-				of(m.Parent).trace(r)
+				if !returned(r) {
+					of(m.Parent).Wishes = append(of(m.Parent).Wishes, m)
+					of(m.Parent).trace(r)
+				}
 				if m.Wish == events.WishBegin {
 					of(m.Parent).passed(r)
 				} else {
@@ -91,7 +93,7 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 		case events.ChildReported:
 			var m events.Report
 			if m, err = events.Decode[events.Report](r.Value); err == nil {
-				if err = cmp.Or(bare(r), keyed(r, m.Parent, topics)); !strings.HasSuffix(events.Header(r, "ce_id"), "/back") { // which follows from no event
+				if err = cmp.Or(bare(r), keyed(r, m.Parent, topics)); !returned(r) {
 					of(m.Child).Reports = append(of(m.Child).Reports, m)
 					of(m.Child).trace(r)
 				}
@@ -194,6 +196,9 @@ func passedWith(r *kgo.Record) Passed {
 }
 
 // bare says that what one order tells another, or its caller, has no more than a traceparent.
+// returned says that a message follows from what was read, and from no event.
+func returned(r *kgo.Record) bool { return strings.HasSuffix(events.Header(r, "ce_id"), "/back") }
+
 func bare(r *kgo.Record) error {
 	if p := passedWith(r); p != (Passed{}) {
 		return fmt.Errorf("it carries %+v", p)
