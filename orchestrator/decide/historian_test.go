@@ -201,7 +201,7 @@ func parentStep(o *projections.Order) string {
 // flood sends an order one reply, or one command, again and again, and one more input
 // in between.
 func (h *historian) flood(t *rapid.T) {
-	if !draw.One(t, "flood", 4) {
+	if !draw.One(t, "flood", 2) {
 		return // floods would take longer than all else
 	}
 	id := h.drawLive(t)
