@@ -167,10 +167,7 @@ func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
 func undoAgain(env *Env, order *projections.Order, in *Input) Decision {
 	r := in.Report
 	w := events.Wish{Child: r.Child, Wish: events.WishUndo, Parent: order.ID, Step: r.Step, Reason: undoReason(order)}
-	return Decision{Messages: []Message{{
-		Topic: env.Topics.Internal, Value: w.Append(nil),
-		Envelope: events.Envelope{Source: env.Topics.Source(), Type: events.ChildWanted, ID: in.Record.Source() + "/back", Order: w.Child, Time: env.Now},
-	}}}
+	return Decision{Messages: []Message{answered(env, in.Record, events.ChildWanted, w.Child, w.Append(nil))}}
 }
 
 // left says that something which ran in the order that tells it, or may have run, was not undone.

@@ -395,8 +395,5 @@ func returned(env *Env, p *events.Pass, r *Record, why string) Message {
 		Correlation: p.Correlation, Want: events.WantUnheard, Signal: p.Signal, Key: p.Key, Order: p.Order, Step: p.Step, Wait: p.Wait,
 		SignalID: p.SignalID, Given: p.Given, Reason: why,
 	}
-	return Message{
-		Topic: env.Topics.Internal, Value: w.Append(nil),
-		Envelope: events.Envelope{Source: env.Topics.Source(), Type: events.SignalWanted, ID: r.Source() + "/back", Order: p.Correlation, Time: env.Now},
-	}
+	return answered(env, r, events.SignalWanted, p.Correlation, w.Append(nil))
 }

@@ -75,10 +75,7 @@ func afterwards(env *Env, order *projections.Order, in *Input) Decision {
 		if order.State == projections.Rejected {
 			r.State, r.Error = string(order.State), &events.Error{Code: "rejected", Message: "it is forgotten why"}
 		}
-		return Decision{Messages: []Message{{
-			Topic: env.Topics.Internal, Value: r.Append(nil),
-			Envelope: events.Envelope{Source: env.Topics.Source(), Type: events.ChildReported, ID: in.Record.Source() + "/back", Order: w.Parent, Time: env.Now},
-		}}}
+		return Decision{Messages: []Message{answered(env, in.Record, events.ChildReported, w.Parent, r.Append(nil))}}
 	case in.Wish != nil, in.Report != nil: // whoever asks or tells is forgotten, too
 		return Decision{}
 	case in.Reply != nil, in.Command != nil, in.Signal != nil:

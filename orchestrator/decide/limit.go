@@ -181,14 +181,6 @@ func unneeded(env *Env, r *Record, g *events.Grant) Message {
 	return answered(env, r, events.PlaceWanted, g.Home, b.Append(nil))
 }
 
-// answered is a message that follows from a record alone.
-func answered(env *Env, r *Record, kind events.Type, to string, value []byte) Message {
-	return Message{
-		Topic: env.Topics.Internal, Value: value,
-		Envelope: events.Envelope{Source: env.Topics.Source(), Type: kind, ID: r.Source() + "/back", Order: to, Time: env.Now},
-	}
-}
-
 // keepPlaces decides on an input to a home of places, which need not be there.
 func keepPlaces(env *Env, order *projections.Order, in *Input) Decision {
 	switch {

@@ -23,6 +23,14 @@ type Message struct {
 	Emits bool
 }
 
+// answered is a message that follows from a record alone.
+func answered(env *Env, r *Record, kind events.Type, to string, value []byte) Message {
+	return Message{
+		Topic: env.Topics.Internal, Value: value,
+		Envelope: events.Envelope{Source: env.Topics.Source(), Type: kind, ID: r.Source() + "/back", Order: to, Time: env.Now},
+	}
+}
+
 // Owed is what the caller's own topic is owed, but for the offset of its event.
 func (m *Message) Owed() projections.Owed {
 	return projections.Owed{
