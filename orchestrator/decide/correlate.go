@@ -133,9 +133,14 @@ func (d *decider) crowded(e *events.Event) bool {
 	return kept > maxKept
 }
 
-// acted is the place of a signal of an id that is kept, or acted and is remembered; -1 if there is none.
+// acted is the place of a signal of an id that is kept, or else acted and is remembered; -1 if there is none. Both may
+// be there, one of before its time was over, and one of after: what is kept is what becomes of the id now.
 func (d *decider) acted(id string) int {
-	return slices.IndexFunc(d.order.Signals, func(s projections.Signal) bool { return s.ID == id && (s.Kept() || !d.env.over(s.Until)) })
+	kept := slices.IndexFunc(d.order.Signals, func(s projections.Signal) bool { return s.ID == id && s.Kept() })
+	if kept >= 0 {
+		return kept
+	}
+	return slices.IndexFunc(d.order.Signals, func(s projections.Signal) bool { return s.ID == id && !d.env.over(s.Until) })
 }
 
 func (d *decider) discardSignal(e events.Event, why string) {

@@ -892,6 +892,28 @@ func TestSignalsThatStartAreBounded(t *testing.T) {
 	}
 }
 
+// T4: an id that started an order, and is about to start another behind its time, is that of the other for whoever
+// repeats it, although by a clock that was set back the first is remembered still.
+func TestAnIDThatStartsAnotherOrder(t *testing.T) {
+	const home = "@k/signal.new"
+	w, tell := desk(t)
+	signal := events.Signal{Signal: "new", Key: "k", ID: "s", Data: []byte(`{"k":"k"}`), KeepUntil: w.now.Add(time.Minute)}
+	tell(signal)
+	tell(events.Report{Parent: home, Step: "1", Child: events.StartedID(home, 1), State: "Pending"})
+	if tell(signal); w.last(home).Reason != events.SignalRepeated || w.last(home).Child != "" {
+		t.Errorf("of what has begun: %+v", w.last(home))
+	}
+	w.now, signal.KeepUntil = w.now.Add(2*time.Minute), time.Time{}
+	if tell(signal); w.last(home).Type != events.SignalOrdered {
+		t.Fatalf("behind its time: %+v", w.last(home))
+	}
+	want := w.last(home).Child
+	w.now = w.now.Add(-90 * time.Second)
+	if tell(signal); w.last(home).Reason != events.SignalRepeated || w.last(home).Child != want {
+		t.Errorf("it starts order %s, and who repeats it is told %+v", want, w.last(home))
+	}
+}
+
 // How long a signal is kept whose sender does not say is what the instance is told.
 func TestHowLongSignalsAreKept(t *testing.T) {
 	for keep, want := range map[time.Duration]time.Duration{0: events.SignalKeep, time.Hour: time.Hour} {
