@@ -113,6 +113,34 @@ func listens(t testing.TB, s *Store) (orders int) {
 	return len(have)
 }
 
+// An order that ends while it waits for signals waits no more, and none that is forgotten then is left in the index,
+// whatever of that is written when.
+func TestAnOrderThatEndsWaitsForNoSignals(t *testing.T) {
+	for _, end := range []events.Type{events.OrderTerminated, events.OrderCancelled} {
+		for _, flushed := range []string{"both", "the wait", "the end"} {
+			t.Run(fmt.Sprint(end, ", ", flushed, " written apart"), func(t *testing.T) {
+				s, p := temporary(t)
+				j := newJournal()
+				write := func(when bool, all ...events.Event) {
+					before := len(j.records)
+					j.add(all...)
+					must(t, fold(p, j.records[before:]))
+					if when {
+						must(t, p.Flush())
+						listens(t, s)
+					}
+				}
+				write(flushed != "the end", hearing("o-1", 0, "flow", "x")...)
+				write(flushed != "the wait", events.Event{Type: end, Order: "o-1", At: at(1)})
+				write(true, events.Event{Type: events.OrderForgotten, Order: "o-1", At: at(2)})
+				if n := listens(t, s); n > 0 {
+					t.Errorf("%d orders wait", n)
+				}
+			})
+		}
+	}
+}
+
 // Whatever happens to orders, the index has those that wait for signals, each once.
 func TestTheIndexOfSignalsIsThatOfRecords(t *testing.T) {
 	for _, journal := range []string{"ae33b53", "099af1c"} {
