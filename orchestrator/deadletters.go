@@ -518,8 +518,10 @@ func (i *Instance) accepts(r *kgo.Record, replay *Replay) error {
 	case in.Command != nil:
 		by = in.Command.By
 	case r.Topic == i.topics.Orders:
-		if _, _, err := i.Order(in.Order); events.OwnID(in.Order) && errors.Is(err, projections.ErrNotFound) {
-			return fmt.Errorf("%w: it would be put aside again: %w", ErrRefused, ErrOwnID)
+		if events.OwnID(in.Order) {
+			if _, _, err := i.Order(in.Order); errors.Is(err, projections.ErrNotFound) {
+				return fmt.Errorf("%w: it would be put aside again: %w", ErrRefused, ErrOwnID)
+			}
 		}
 		by = in.Submission.By
 	}

@@ -119,6 +119,7 @@ var befalls = []string{
 	"a step waited until its agent had room", "an attempt did not count",
 	"signals under a key", "places of a limit", "an attempt was refused a place", "a home sent an order away", "an order was in conflict", "an order lost its turn", "an order did a step of another", "an order did a step of another, in another partition",
 	"a child waited for its workflow",
+	"a dead letter was put back on waybill.orders", "a dead letter was put back on waybill.replies", "a dead letter was put back on waybill.commands", "a dead letter was put back on waybill.signals", "a dead letter was put back on waybill.internal",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 
@@ -547,6 +548,7 @@ var weights = []struct {
 	{3, func(s *simulation, _ *simInstance) { s.arrange() }},
 	{2, func(s *simulation, _ *simInstance) { s.restrict() }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
+	{1, func(s *simulation, _ *simInstance) { s.putBack() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{1, func(s *simulation, in *simInstance) { s.pace(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
@@ -895,6 +897,7 @@ func (l *simLane) busy() bool {
 // come to its end.
 func (s *simulation) finish() {
 	in := s.instances[0]
+	letters := of(s, "how often all dead letters are put back in the end", 0, 0, 1, 3) // which may be put aside again
 	for rounds, still, commits := 0, 0, s.count.Commits; ; rounds++ {
 		if still++; s.count.Commits != commits {
 			still, commits = 0, s.count.Commits
@@ -919,6 +922,10 @@ func (s *simulation) finish() {
 				}
 				left = s.manage(o.Order) || left
 			}
+		}
+		if !left && letters > 0 {
+			letters--
+			left = s.putAllBack()
 		}
 		if !left {
 			return
@@ -1371,7 +1378,7 @@ func (s *simulation) messages(p int32) []*simRecord {
 			}
 			here := s.of.Of(order) == p
 			if at.Topic == s.topics.Internal { // where the lane that wrote it reads it
-				here = at.Partition == p && !audit.Forwarded(r.Record) && !audit.Returned(r.Record)
+				here = at.Partition == p && !audit.Copied(r.Record) && !audit.Returned(r.Record)
 			}
 			if r.state == isCommitted && !partitions && here {
 				all = append(all, r)

@@ -313,6 +313,40 @@ func (s *simulation) command(id string, c events.Command) {
 	s.input(s.topics.Commands, events.OrderCommand, id, value, s.now)
 }
 
+// putBack has an operator put dead letters back as they are: now and then one that was put back before, or that is about
+// what was over long ago.
+func (s *simulation) putBack() {
+	if letters := slices.Collect(s.read(s.topics.DeadLetters)); len(letters) > 0 {
+		for range s.draw("letters", 1, 3) {
+			s.replay(letters[s.draw("letter", 0, len(letters)-1)])
+		}
+	}
+}
+
+// putAllBack is the same of all that there are, but for those that it put back before. It says whether there was one.
+func (s *simulation) putAllBack() (found bool) {
+	for _, letter := range slices.Collect(s.read(s.topics.DeadLetters)) {
+		if at := fmt.Sprint("dead letter ", letter.Partition, "/", letter.Offset); !s.told[at] {
+			s.told[at] = true
+			found = s.replay(letter) || found
+		}
+	}
+	return found
+}
+
+// replay puts a dead letter back if the product says that something may come of it.
+func (s *simulation) replay(letter *kgo.Record) bool {
+	desk := &Instance{topics: s.topics, partitions: s.partitions}
+	again, err := desk.replayed(letter, nil)
+	if err != nil || desk.accepts(again.Record, new(Replay)) != nil {
+		return false
+	}
+	s.count.happened("a dead letter was put back on " + again.Topic)
+	again.Partition, again.Timestamp = desk.Partition(string(again.Key)), s.now
+	s.append(again.Record, isCommitted)
+	return true
+}
+
 // scheduled are the ids of the schedules.
 var scheduled = []string{"@nightly", "@often"}
 

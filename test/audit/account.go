@@ -267,7 +267,7 @@ func (s *settlement) decided(a *account, e *events.Event) {
 	switch {
 	case in.aside != 0:
 		s.Panicked++
-		if e.Type != events.OrderRejected || in.aside != hash([]byte(e.Reason)) || !strings.Contains(e.Reason, "panicked") && !strings.HasPrefix(e.Reason, "Kafka refuses what follows from it") {
+		if e.Type != events.OrderRejected || in.aside != hash([]byte(e.Reason)) || !undecidable(e.Reason) {
 			s.report("%s was put aside, and led to %s: %s", at, e.Type, e.Reason)
 		}
 	case e.Type == events.OrderRejected:
@@ -277,6 +277,11 @@ func (s *settlement) decided(a *account, e *events.Event) {
 		s.Accepted++
 		s.accepted(a, at, first, e)
 	}
+}
+
+// undecidable says that by a reason nothing can be decided on what was put aside for it.
+func undecidable(reason string) bool {
+	return strings.Contains(reason, "panicked") || strings.HasPrefix(reason, "Kafka refuses what follows from it")
 }
 
 // replied holds what followed from a reply against it.
@@ -440,7 +445,11 @@ func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
 	if first.aside != 0 {
 		s.report("%s was put aside, and released", first.place)
 	}
-	if a.released, a.at = first.reply, first.place; first.reply == nil {
+	switch a.released, a.at = first.reply, first.place; {
+	case first.reply != nil:
+	case a.conflicted && a.digest != "" && a.digest != first.again.digest:
+		s.dropped[a.partition]++
+	default:
 		s.Known++ // the order was there before it
 		a.freed = &first
 	}

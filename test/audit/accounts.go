@@ -127,7 +127,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 	s := &settlement{
 		Kafka: k, report: report,
 		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
-		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
+		letters: make(map[place]letter), aside: make(map[string]*origin), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
 		tooNew: make(map[int32][]newer),
 		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
@@ -164,6 +164,7 @@ type settlement struct {
 	transaction map[int32]uint64           // the last that began
 
 	letters map[place]letter
+	aside   map[string]*origin // of each dead letter, by where that stands
 	// Of what was forwarded, the originals and the copies that have not met.
 	away, copies map[place]fingerprint
 	orders       map[string]*account
@@ -225,6 +226,9 @@ func (s *settlement) input(r *kgo.Record) {
 	at := placeOf(r)
 	if from, err := parsePlace(events.Header(r, "waybill_forwarded_from")); err == nil && from.input(s.Topics) {
 		s.copied(from, r)
+	}
+	if from := events.Header(r, "waybill_replayed_from"); from != "" {
+		s.putBack(from, r)
 	}
 	if r.Offset >= s.until(r.Topic, r.Partition) {
 		if s.Rest {
@@ -337,11 +341,21 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 	case m.submission != nil:
 		s.report("%s was put aside: %s", placeOf(r), noOrder)
 	case a == nil: // and never will be
-	case m.early() && events.ScheduleOf(m.order) == "" && events.LimitOf(m.order) == "" && s.Came != nil && a.came < s.Came(r): // others wait for nothing
+	case m.early() && events.ScheduleOf(m.order) == "" && events.LimitOf(m.order) == "" && !a.scheduled() && s.Came != nil && a.came < s.Came(r): // others wait for nothing
 		s.report("%s was put aside: %s, and the submission of order %q came before it", placeOf(r), noOrder, m.order)
 	default:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, placeOf(r)})
 	}
+}
+
+// scheduled says that a schedule begins the order, of which nothing is left once it is forgotten.
+func (a *account) scheduled() bool {
+	for _, w := range a.kin.words {
+		if w.wish != nil && events.ScheduleOf(w.wish.Parent) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // sealed looks at the inputs that a transaction passed: to those that found no

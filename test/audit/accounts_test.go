@@ -316,3 +316,43 @@ func TestSettleOfZeros(t *testing.T) {
 		t.Errorf("%v: %q", a, said)
 	}
 }
+
+// What was a dead letter is an input again as it was, or with a value whose author is another.
+func TestSettleOfWhatIsPutBack(t *testing.T) {
+	const pause = `{"command":"pause","id":"c-0"}`
+	from, desk := header("waybill_replayed_from", "ns.dead-letters/0/0"), header(events.HeaderSource, "waybill/ns/api")
+	by := header(events.HeaderSource, "tool")
+	for name, test := range map[string]struct {
+		value   string
+		headers []kgo.RecordHeader
+		topic   string
+		says    string
+	}{
+		"as it was":                        {pause, []kgo.RecordHeader{by, from}, "ns.commands", ""},
+		"with another value":               {`{"command":"pause","id":"c-9"}`, []kgo.RecordHeader{desk, from}, "ns.commands", ""},
+		"with a value of its first author": {`{"command":"pause","id":"c-9"}`, []kgo.RecordHeader{by, from}, "ns.commands", "with another value"},
+		"without its headers":              {pause, []kgo.RecordHeader{from}, "ns.commands", "or other headers"},
+		"with Waybill's own":               {pause, []kgo.RecordHeader{by, header("waybill_reason", noOrder), from}, "ns.commands", "with waybill_reason"},
+		"with its author's signature":      {pause, []kgo.RecordHeader{by, header(events.HeaderActor, "ana"), from}, "ns.commands", ""},
+		"on another topic":                 {pause, []kgo.RecordHeader{by, from}, "ns.signals", "came from ns.commands"},
+		"from nowhere":                     {pause, []kgo.RecordHeader{by, header("waybill_replayed_from", "ns.dead-letters/0/7")}, "ns.commands", "where no dead letter is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := honest()
+			for _, r := range []*kgo.Record{d.records["ns.commands"][0], d.records["ns.dead-letters"][0]} {
+				r.Headers = append([]kgo.RecordHeader{by}, r.Headers...)
+			}
+			again := d.inputAt(test.topic, 0, "o", test.value, test.headers...)
+			if test.topic == "ns.signals" {
+				d.putAside(again, "it is no signal")
+				d.seal(0)
+			} else {
+				d.log("o", events.Event{Type: events.CommandRefused, Command: test.value[strings.Index(test.value, "c-") : len(test.value)-2], Operation: "pause", Reason: "it is being undone"})
+			}
+			_, said := d.settle(true)
+			if all := strings.Join(said, "\n"); test.says == "" && all != "" || !strings.Contains(all, test.says) {
+				t.Errorf("said %q, want %q", all, test.says)
+			}
+		})
+	}
+}

@@ -125,7 +125,7 @@ func (n *namespace) books(a Audit) *Books {
 	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts, n.topics.Internal}) {
 		callers := slices.Contains(a.Callers, topic)
 		records := slices.DeleteFunc(slices.Collect(n.records(topic)), func(r *kgo.Record) bool {
-			return Forwarded(r) || callers && oracle.Emitted(r) || Returned(r)
+			return Copied(r) || callers && oracle.Emitted(r) || Returned(r)
 		})
 		if a.Twice && (topic == n.topics.Alerts || callers) {
 			records = slices.DeleteFunc(records, b.undone)
@@ -196,8 +196,11 @@ func Returned(r *kgo.Record) bool {
 	return slices.Contains(kinds, events.Type(events.Header(r, events.HeaderType))) && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
 }
 
-// Forwarded says that a record is a copy, which a lane wrote where its order lives.
-func Forwarded(r *kgo.Record) bool { return events.Header(r, "waybill_forwarded_from") != "" }
+// Copied says that a record is a copy: a lane wrote it where its order lives, or somebody put it back who found it
+// among the dead letters.
+func Copied(r *kgo.Record) bool {
+	return events.Header(r, "waybill_forwarded_from") != "" || events.Header(r, "waybill_replayed_from") != ""
+}
 
 // emitted holds what topics of users' have of events of theirs against the histories.
 func (n *namespace) emitted(b *Books) {

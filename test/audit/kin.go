@@ -243,7 +243,7 @@ func (s *settlement) wished(a *account, e *events.Event, fits func(*events.Wish)
 		if w.wish == nil || !fits(w.wish) {
 			continue
 		}
-		if panicked := strings.Contains(e.Reason, "panicked"); w.aside != 0 && (!panicked || w.aside != hash([]byte(e.Reason))) {
+		if w.aside != 0 && (!undecidable(e.Reason) || w.aside != hash([]byte(e.Reason))) {
 			s.report("%s was put aside, and led to event %d of order %q, %s", s.at(a, s.Topics.Internal, w.entry), e.Seq, a.id, e.Type)
 		} else if w.aside != 0 {
 			s.Panicked++

@@ -162,3 +162,36 @@ func TestSettleOfChildrenRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What a schedule began and is forgotten is gone, so that a command for it finds nothing; any other order is there.
+func TestSettleOfWhatIsGone(t *testing.T) {
+	for parent, says := range map[string]string{"@nightly": "", "o": "the submission of order \"@nightly/1/t\" came before it"} {
+		const child = "@nightly/1/t"
+		d := emptyDesk()
+		d.word(parent, child, events.ChildWanted, fmt.Sprintf(`{"child":%q,"wish":"begin","parent":%q,"step":"t"}`, child, parent))
+		d.log(child, events.Event{Type: events.OrderAccepted, Workflow: "picky", Version: 1, Parent: parent, ParentStep: "t"}, events.Event{Type: events.OrderCompleted})
+		d.log(child, events.Event{Type: events.OrderForgotten})
+		d.putAside(d.command(child, `"command":"pause","id":"c-1"`), noOrder)
+		d.seal(0)
+		if _, said := d.settle(true); says == "" && len(said) > 0 || !strings.Contains(strings.Join(said, "\n"), says) {
+			t.Errorf("begun by %s: %q", parent, said)
+		}
+	}
+}
+
+// A child is rejected since nothing can be decided on what asks for it, and for nothing else that was put aside.
+func TestSettleOfARejectedChild(t *testing.T) {
+	for why, wrong := range map[string]bool{
+		"deciding on it panicked: poisoned": false, "Kafka refuses what follows from it, and takes other batches: too large": false, "no reason": true,
+	} {
+		d := emptyDesk()
+		d.submit("o", tripOfP)
+		d.log("o", events.Event{Type: events.OrderAccepted, Workflow: "trip", Version: 2}, events.Event{Type: events.StepOrdered, Step: "a", Attempt: 1, Child: "@o/a"})
+		d.wish("@o/a", "begin", "a", "")
+		d.putAside(d.records[d.topics.Internal][0], why)
+		d.log("@o/a", events.Event{Type: events.OrderRejected, Workflow: "picky", Parent: "o", ParentStep: "a", Reason: why})
+		if _, said := d.settle(false); (len(said) > 0) != wrong {
+			t.Errorf("%s: %q", why, said)
+		}
+	}
+}

@@ -3,6 +3,8 @@ package audit
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unique"
@@ -149,6 +151,43 @@ func (s *settlement) letter(r *kgo.Record) {
 	l.reason = unique.Make(l.reason).Value()
 	l.batch = strings.HasPrefix(reason, fmt.Sprintf(wholeBatch, from.offset))
 	s.letters[from] = l
+	s.aside[placeOf(r).String()] = originOf(from.topic, r)
+}
+
+// origin is what an input has again that was put back.
+type origin struct {
+	topic               string
+	key, value, headers uint64
+}
+
+// originOf leaves out Waybill's own headers: who puts it back gives it others.
+func originOf(topic string, r *kgo.Record) *origin {
+	o := &origin{topic: topic, key: hash(r.Key), value: hash(r.Value)}
+	for _, h := range r.Headers {
+		if !strings.HasPrefix(h.Key, "waybill_") {
+			o.headers = maphash.Comparable(hashing, [3]string{strconv.FormatUint(o.headers, 10), h.Key, string(h.Value)})
+		}
+	}
+	return o
+}
+
+// putBack takes what was a dead letter, and is an input again: as it was, or with another value, whose author is another.
+func (s *settlement) putBack(from string, r *kgo.Record) {
+	is, was := originOf(r.Topic, r), s.aside[from]
+	switch {
+	case was == nil:
+		s.report("%s was put back from %s, where no dead letter is", placeOf(r), from)
+		return
+	case is.topic != was.topic, is.key != was.key:
+		s.report("%s was put back from %s, and came from %s, or has another key", placeOf(r), from, was.topic)
+	case is.value == was.value && is.headers != was.headers, is.value != was.value && !strings.HasSuffix(events.Header(r, events.HeaderSource), "/api"):
+		s.report("%s was put back from %s with another value, or other headers, and does not say by whom", placeOf(r), from)
+	}
+	for _, h := range r.Headers {
+		if strings.HasPrefix(h.Key, "waybill_") && !slices.Contains([]string{"waybill_replayed_from", "waybill_forwarded_from", "waybill_written", events.HeaderActor}, h.Key) {
+			s.report("%s was put back with %s, which its dead letter had", placeOf(r), h.Key)
+		}
+	}
 }
 
 // isAhead says that the time of a record is so far ahead that a copy does not keep it:

@@ -244,3 +244,28 @@ func TestSettleRefusesWhatIsDropped(t *testing.T) {
 		t.Errorf("a topic that is gone: %q", said)
 	}
 }
+
+// A submission that waited, and says something else than the first, is dropped if another was recorded meanwhile.
+func TestWhatWaitedIsDropped(t *testing.T) {
+	for dropped, wrong := range []bool{true, false, true} {
+		d := emptyDesk()
+		claim := events.Event{Type: events.PartitionClaimed, Format: 2}
+		d.add(d.topics.Journal, 0, "", string(claim.Append(nil)), header(events.HeaderType, string(claim.Type)))
+		d.seal(0)
+		first := accepted()
+		first.Digest = digestOf(d.submit("o", wholeTrip))
+		d.log("o", first)
+		waits := d.submit("o", tripOfP)
+		d.log("o", events.Event{Type: events.OrderErrored, Held: true, Reason: "deciding on it panicked"},
+			events.Event{Type: events.InputHeld, Source: placeOf(waits).String(), Raw: &events.Raw{Written: waits.Timestamp, Key: waits.Key, Value: waits.Value}})
+		other := d.submit("o", `{"workflow":"trip","replyTo":"mall"}`)
+		d.log("o", events.Event{Type: events.SubmissionConflicted, Source: placeOf(other).String(), Digest: digestOf(other), ReplyTo: "mall", Reason: "another made the order"})
+		d.command("o", `"command":"release","id":"c-1"`)
+		d.dropped = dropped
+		d.log("o", events.Event{Type: events.OrderReleased, Command: "c-1"}, events.Event{Type: events.InputReleased, Source: placeOf(waits).String()})
+		a, said := d.settle(true)
+		if (len(said) > 0) != wrong || !wrong && (a.Dropped != 1 || a.Known != 0) {
+			t.Errorf("%d dropped: %q, %v", dropped, said, a)
+		}
+	}
+}

@@ -14,7 +14,8 @@ step of anybody is drawn: a record produced, a marker written, a request that is
 fails, a crash, a takeover in the midst of another, a standby that follows, a zombie that wakes up, a store that is lost
 or has lost its end, an input that is misrouted, unreadable or in somebody's transaction, a reply that comes late, twice
 or never, a topic that is gone, a workflow that is not known yet, a producer id that runs out, a clock that jumps, Kafka
-restarted; schedules that are applied, paused, backfilled and deleted, signals under keys, and migrations. The lane's own loop runs, with coroutines beside it. Then trouble ends, one instance takes over, agents answer
+restarted; schedules that are applied, paused, backfilled and deleted, signals under keys, migrations, and dead letters
+that are put back, some of them again, or long after. The lane's own loop runs, with coroutines beside it. Then trouble ends, one instance takes over, agents answer
 and operators act until every order has ended. Every input is held against what came of it ([audit](../test/audit)), and
 all that stands in the simulated topics and in the store against [the oracle](../test/oracle): nothing is due, nothing
 hangs, what was acknowledged stands, no order came into Error by nobody's doing. In one workflow of three a step has an
