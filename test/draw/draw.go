@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/bits"
+	"path/filepath"
+	"reflect"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
@@ -64,6 +67,16 @@ type Act struct {
 	Do     func(*rapid.T)
 }
 
+// name is that of its method, or where it stands.
+func (a *Act) name() string {
+	f := runtime.FuncForPC(reflect.ValueOf(a.Do).Pointer())
+	if method, is := strings.CutSuffix(f.Name(), "-fm"); is {
+		return method[strings.LastIndexByte(method, '.')+1:]
+	}
+	file, line := f.FileLine(f.Entry())
+	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
+}
+
 // Acts draws so many acts, one after the other, and checks what they left.
 func Acts(t *rapid.T, many int, check func(), all ...Act) {
 	weight := 0
@@ -77,6 +90,7 @@ func Acts(t *rapid.T, many int, check func(), all ...Act) {
 		for ; n >= all[i].Weight; i++ {
 			n -= all[i].Weight
 		}
+		t.Logf("act: %s", all[i].name())
 		all[i].Do(t)
 		check()
 	}
