@@ -119,7 +119,7 @@ var befalls = []string{
 	"a step waited until its agent had room", "an attempt did not count",
 	"signals under a key", "places of a limit", "an attempt was refused a place", "a home sent an order away", "an order was in conflict", "an order lost its turn", "an order did a step of another", "an order did a step of another, in another partition",
 	"a child waited for its workflow",
-	"a dead letter was put back on waybill.orders", "a dead letter was put back on waybill.replies", "a dead letter was put back on waybill.commands", "a dead letter was put back on waybill.signals", "a dead letter was put back on waybill.internal",
+	"a dead letter was corrected", "a dead letter was put back on waybill.orders", "a dead letter was put back on waybill.replies", "a dead letter was put back on waybill.commands", "a dead letter was put back on waybill.signals", "a dead letter was put back on waybill.internal",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 

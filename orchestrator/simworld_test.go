@@ -313,8 +313,8 @@ func (s *simulation) command(id string, c events.Command) {
 	s.input(s.topics.Commands, events.OrderCommand, id, value, s.now)
 }
 
-// putBack has an operator put dead letters back as they are: now and then one that was put back before, or that is about
-// what was over long ago.
+// putBack has an operator put dead letters back: now and then one that was put back before, or that is about what was
+// over long ago.
 func (s *simulation) putBack() {
 	if letters := slices.Collect(s.read(s.topics.DeadLetters)); len(letters) > 0 {
 		for range s.draw("letters", 1, 3) {
@@ -334,14 +334,27 @@ func (s *simulation) putAllBack() (found bool) {
 	return found
 }
 
-// replay puts a dead letter back if the product says that something may come of it.
+// replay puts a dead letter back, as it is or corrected, if the product says that something may come of it.
 func (s *simulation) replay(letter *kgo.Record) bool {
 	desk := &Instance{topics: s.topics, partitions: s.partitions}
-	again, err := desk.replayed(letter, nil)
-	if err != nil || desk.accepts(again.Record, new(Replay)) != nil {
+	replay := new(Replay)
+	if s.one(3, "corrected") {
+		topic, _, _ := strings.Cut(events.Header(letter, lane.HeaderSource), "/")
+		replay.Value = map[string][]byte{
+			s.topics.Orders:   []byte(`{"workflow":"flow","version":1,"input":{"n":3}}`),
+			s.topics.Replies:  (&events.Reply{Order: string(letter.Key), Step: draw.Step(s.T), Attempt: 1, Status: events.ReplyCompleted}).Append(nil),
+			s.topics.Commands: []byte(`{"command":"resume","by":"ana"}`),
+			s.topics.Signals:  []byte(`{"signal":"go","data":1}`),
+		}[topic]
+	}
+	again, err := desk.replayed(letter, replay.Value)
+	if err != nil || desk.accepts(again.Record, replay) != nil {
 		return false
 	}
 	s.count.happened("a dead letter was put back on " + again.Topic)
+	if replay.Value != nil {
+		s.count.happened("a dead letter was corrected")
+	}
 	again.Partition, again.Timestamp = desk.Partition(string(again.Key)), s.now
 	s.append(again.Record, isCommitted)
 	return true

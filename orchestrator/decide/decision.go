@@ -115,9 +115,9 @@ type Decision struct {
 	// Waits is what must be asked for to go on, and cannot be now; its topic is empty if
 	// there is nothing.
 	Waits Ask
-	// Dropped says that the input leaves no event: it changes nothing, and the order
-	// has recorded enough of its like. What had waited before it may be decided on.
-	Dropped bool
+	// Dropped is how many inputs leave no event, of those that waited and the one that was read: they change
+	// nothing, and the order has recorded enough of their like.
+	Dropped int
 	// Discarded is why a reply changes nothing, empty if it does, or that is not known yet.
 	Discarded string
 	// Proof says of a reply to the attempt of now whether it repeats the token.
@@ -185,9 +185,17 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 	})
 	if env.Format >= 2 && order != nil && d.void(in, order) {
 		env.Reuse(d.Messages)
-		return Decision{Dropped: !progress, Aside: d.Aside, Discarded: d.Discarded, Proof: d.Proof, flow: d.flow}
+		return Decision{Dropped: dropped(in), Aside: d.Aside, Discarded: d.Discarded, Proof: d.Proof, flow: d.flow}
 	}
 	return d
+}
+
+// dropped is how many inputs are dropped with one: those that say that an agent is still at it are not counted.
+func dropped(in *Input) int {
+	if in.Reply != nil && in.Reply.Status == events.ReplyProgress {
+		return 0
+	}
+	return 1
 }
 
 // MaxVoid is how many replies that change nothing an order records, how many that are
@@ -351,7 +359,7 @@ type decider struct {
 	// These are of the [Decision].
 	waits   Ask
 	inner   *workflow.Workflow // that of a decision that was made within
-	dropped bool
+	dropped int
 	panic   string
 }
 
@@ -384,7 +392,7 @@ func (d *decider) within(decide func() Decision) {
 	outer := d.env.load
 	d.env.load = d.load
 	more := decide()
-	d.aside, d.dropped = append(d.aside, more.Aside...), d.dropped || more.Dropped
+	d.aside, d.dropped = append(d.aside, more.Aside...), d.dropped+more.Dropped
 	if d.env.load = outer; more.Order == nil {
 		d.out = append(d.out, more.Messages...) // what goes back to others
 		return

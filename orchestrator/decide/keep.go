@@ -79,7 +79,7 @@ func afterwards(env *Env, order *projections.Order, in *Input) Decision {
 	case in.Wish != nil, in.Report != nil: // whoever asks or tells is forgotten, too
 		return Decision{}
 	case in.Reply != nil, in.Command != nil, in.Signal != nil:
-		return Decision{Dropped: in.Reply == nil || in.Reply.Status != events.ReplyProgress}
+		return Decision{Dropped: dropped(in)}
 	case Conflicts(order, &in.Submission):
 		return conflict(env, order, in)
 	}

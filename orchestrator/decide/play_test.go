@@ -526,7 +526,7 @@ func (p *play) act(t *testing.T, out *strings.Builder) {
 		fmt.Fprintf(out, "    -> %s: input for %s, which is not there\n", p.topics.DeadLetters, id)
 	}
 	p.unknown = nil
-	dropped := len(p.drops)
+	dropped := p.eventless
 	written := p.commit(t)
 	if many := 50; len(written) > many {
 		p.print(out, written[:1])

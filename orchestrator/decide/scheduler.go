@@ -130,7 +130,7 @@ func Undelivered(env *Env, order *projections.Order, topic, why string) Decision
 // caller listens. Whatever topic it names, the order stays as it is.
 func conflict(env *Env, order *projections.Order, in *Input) Decision {
 	if order.Conflicted {
-		return Decision{Dropped: true}
+		return Decision{Dropped: 1}
 	}
 	d := &decider{env: env, order: order.Clone()} // its workflow does not matter
 	e := events.Event{

@@ -61,6 +61,7 @@ type stage struct {
 	transaction uint64
 	moved       bool
 	drops       []string // the sources of inputs
+	eventless   int      // how many inputs leave no event
 	records     []*kgo.Record
 	owed        []owed
 	room        []Message // of decisions
@@ -229,7 +230,7 @@ func (s *stage) of(t fataler, id string) *projections.Order {
 
 // takeIn takes the decision on an input.
 func (s *stage) takeIn(d Decision, in *Input) {
-	if d.Dropped {
+	if d.Dropped > 0 {
 		s.drops = append(s.drops, in.Record.Source())
 	}
 	if d.Order == nil {
@@ -241,6 +242,7 @@ func (s *stage) takeIn(d Decision, in *Input) {
 }
 
 func (s *stage) take(d Decision) {
+	s.eventless += d.Dropped
 	if d.Order == nil {
 		for i := range d.Messages { // what goes back to its sender
 			s.records = append(s.records, recordFor(&d.Messages[i]))
@@ -444,7 +446,7 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		return nil
 	}
 	s.transaction++
-	seal := events.Seal{Transaction: s.transaction, Next: s.position, Dropped: len(s.drops)}
+	seal := events.Seal{Transaction: s.transaction, Next: s.position, Dropped: s.eventless}
 	if !slices.ContainsFunc(s.records, func(r *kgo.Record) bool { return r.Topic == s.topics.Journal }) {
 		s.records = append(s.records, s.laneRecord(&events.Event{Type: events.PartitionAdvanced, At: s.now}))
 	}
@@ -504,7 +506,7 @@ func (s *stage) laneRecord(e *events.Event) *kgo.Record {
 }
 
 func (s *stage) forget() {
-	s.records, s.changes, s.order, s.moved, s.owed, s.drops = nil, make(map[string]*staged), nil, false, nil, nil
+	s.records, s.changes, s.order, s.moved, s.owed, s.drops, s.eventless = nil, make(map[string]*staged), nil, false, nil, nil, 0
 }
 
 // crash loses the owner with all that it had in memory, and its store.

@@ -634,9 +634,6 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	} else {
 		d = decide.On(env, order, &in.Input)
 	}
-	if d.Dropped {
-		l.current.dropped++
-	}
 	if in.Reply != nil {
 		l.repeats(in, order, &d)
 		if in.Reply.Status == events.ReplyProgress && (d.Discarded == "" || d.Discarded == events.DiscardFixed) {
@@ -654,6 +651,7 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 
 // take adds a decision to the batch.
 func (l *Lane) take(d decide.Decision) {
+	l.current.dropped += d.Dropped
 	for _, aside := range d.Aside {
 		l.putAside(aside.Record, aside.Reason)
 	}

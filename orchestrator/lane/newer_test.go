@@ -114,3 +114,30 @@ func TestWhatIsDroppedBehindWhatWaited(t *testing.T) {
 		t.Errorf("it has dropped %d, and made %+v", l.current.dropped, o)
 	}
 }
+
+// Each input counts that leaves no event: one that waited as well, whoever goes on with the order: an input that is
+// dropped, too, or nobody but the supervisor.
+func TestWhatWaitedAndIsDropped(t *testing.T) {
+	for by, want := range map[string]int{"an input": 2, "the supervisor": 1} {
+		l, _ := newLane(t)
+		l.format = events.JournalFormat
+		id, _ := l.keys()
+		another := typed(l.topics.Orders, "", id, `{"workflow":"order","input":{"n":1}}`)
+		must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`), another}))
+		l.commits(t)
+		o, err := l.order(id)
+		must(t, err)
+		waits := o.Clone() // as one that was released is, of which one decision could not do all
+		waits.Waiting = []projections.Held{{Source: l.topics.Orders + "/0/9", Raw: events.Raw{Key: another.Key, Value: another.Value}}}
+		l.current.orders[id] = &change{order: waits}
+		if by == "an input" {
+			must(t, l.decide([]*kgo.Record{another}))
+		} else {
+			_, err := l.decideDue(l.env(), step{order: id})
+			must(t, err)
+		}
+		if after := l.current.orders[id].order; len(after.Waiting) > 0 || l.current.dropped != want {
+			t.Errorf("%s goes on with it: %d wait, %d were dropped", by, len(after.Waiting), l.current.dropped)
+		}
+	}
+}

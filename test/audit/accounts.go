@@ -227,15 +227,15 @@ func (s *settlement) input(r *kgo.Record) {
 	if from, err := parsePlace(events.Header(r, "waybill_forwarded_from")); err == nil && from.input(s.Topics) {
 		s.copied(from, r)
 	}
-	if from := events.Header(r, "waybill_replayed_from"); from != "" {
-		s.putBack(from, r)
-	}
 	if r.Offset >= s.until(r.Topic, r.Partition) {
 		if s.Rest {
 			s.report("%s was not read", at)
 		}
 		delete(s.letters, at)
 		return
+	}
+	if from := events.Header(r, "waybill_replayed_from"); from != "" {
+		s.putBack(from, r)
 	}
 	s.Inputs++
 	l, aside := s.letters[at]
@@ -341,6 +341,7 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 	case m.submission != nil:
 		s.report("%s was put aside: %s", placeOf(r), noOrder)
 	case a == nil: // and never will be
+	case events.IsCorrelation(m.order), events.IsTurn(m.order): // it may be forgotten, and begin anew
 	case m.early() && events.ScheduleOf(m.order) == "" && events.LimitOf(m.order) == "" && !a.scheduled() && s.Came != nil && a.came < s.Came(r): // others wait for nothing
 		s.report("%s was put aside: %s, and the submission of order %q came before it", placeOf(r), noOrder, m.order)
 	default:
@@ -348,7 +349,8 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 	}
 }
 
-// scheduled says that a schedule begins the order, of which nothing is left once it is forgotten.
+// scheduled says that a schedule begins the order, of which nothing is left once it is forgotten. Until then
+// the journal tells, as of all orders: see sealed.
 func (a *account) scheduled() bool {
 	for _, w := range a.kin.words {
 		if w.wish != nil && events.ScheduleOf(w.wish.Parent) != "" {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -319,35 +320,51 @@ func TestSettleOfZeros(t *testing.T) {
 
 // What was a dead letter is an input again as it was, or with a value whose author is another.
 func TestSettleOfWhatIsPutBack(t *testing.T) {
-	const pause = `{"command":"pause","id":"c-0"}`
-	from, desk := header("waybill_replayed_from", "ns.dead-letters/0/0"), header(events.HeaderSource, "waybill/ns/api")
-	by := header(events.HeaderSource, "tool")
+	const pause, other, api = `{"command":"pause","id":"c-0"}`, `{"command":"pause","id":"c-9"}`, "/waybill/ns/api"
+	tool, ana := header(events.HeaderSource, "tool"), header(events.HeaderActor, "ana")
 	for name, test := range map[string]struct {
-		value   string
-		headers []kgo.RecordHeader
-		topic   string
-		says    string
+		value, key, topic, source string
+		has                       []kgo.RecordHeader // besides
+		from                      string
+		says                      string
 	}{
-		"as it was":                        {pause, []kgo.RecordHeader{by, from}, "ns.commands", ""},
-		"with another value":               {`{"command":"pause","id":"c-9"}`, []kgo.RecordHeader{desk, from}, "ns.commands", ""},
-		"with a value of its first author": {`{"command":"pause","id":"c-9"}`, []kgo.RecordHeader{by, from}, "ns.commands", "with another value"},
-		"without its headers":              {pause, []kgo.RecordHeader{from}, "ns.commands", "or other headers"},
-		"with Waybill's own":               {pause, []kgo.RecordHeader{by, header("waybill_reason", noOrder), from}, "ns.commands", "with waybill_reason"},
-		"with its author's signature":      {pause, []kgo.RecordHeader{by, header(events.HeaderActor, "ana"), from}, "ns.commands", ""},
-		"on another topic":                 {pause, []kgo.RecordHeader{by, from}, "ns.signals", "came from ns.commands"},
-		"from nowhere":                     {pause, []kgo.RecordHeader{by, header("waybill_replayed_from", "ns.dead-letters/0/7")}, "ns.commands", "where no dead letter is"},
+		"as it was":                            {value: pause, source: "tool", has: []kgo.RecordHeader{ana}},
+		"with another value":                   {value: other, source: api},
+		"with another value, forwarded":        {value: other, source: api, has: []kgo.RecordHeader{header("waybill_written", "2026-01-05T12:00:00Z"), header("waybill_forwarded_from", "ns.commands/1/2")}},
+		"with another value by its author":     {value: other, source: "tool", says: `by "tool"`},
+		"with another value by another desk":   {value: other, source: "/waybill/other/api", says: `by "/waybill/other/api"`},
+		"with another value and its signature": {value: other, source: api, has: []kgo.RecordHeader{ana}, says: "a signature"},
+		"without its signature":                {value: pause, source: "tool", says: "a signature"},
+		"signed by another":                    {value: pause, source: "tool", has: []kgo.RecordHeader{header(events.HeaderActor, "bob")}, says: "a signature"},
+		"by another":                           {value: pause, source: api, has: []kgo.RecordHeader{ana}, says: `and it is by "tool"`},
+		"with other headers":                   {value: other, source: api, has: []kgo.RecordHeader{header("mine", "2")}, says: "with other headers"},
+		"with Waybill's own":                   {value: pause, source: "tool", has: []kgo.RecordHeader{ana, header("waybill_reason", noOrder)}, says: "with waybill_reason"},
+		"as if it was forwarded":               {value: pause, source: "tool", has: []kgo.RecordHeader{ana, header("waybill_written", "2026-01-05T12:00:00Z")}, says: "with waybill_written"},
+		"under another key":                    {value: pause, source: "tool", key: "s", has: []kgo.RecordHeader{ana}, says: "with another key"},
+		"on another topic":                     {value: pause, source: "tool", topic: "ns.signals", has: []kgo.RecordHeader{ana}, says: "and came from ns.commands"},
+		"from nowhere":                         {value: pause, source: "tool", from: "ns.dead-letters/0/7", says: "where no dead letter is"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := honest()
 			for _, r := range []*kgo.Record{d.records["ns.commands"][0], d.records["ns.dead-letters"][0]} {
-				r.Headers = append([]kgo.RecordHeader{by}, r.Headers...)
+				r.Headers = append([]kgo.RecordHeader{tool, header("mine", "1"), ana}, r.Headers...)
 			}
-			again := d.inputAt(test.topic, 0, "o", test.value, test.headers...)
-			if test.topic == "ns.signals" {
+			mine := header("mine", "1")
+			has := slices.DeleteFunc([]kgo.RecordHeader{header(events.HeaderSource, test.source), mine}, func(h kgo.RecordHeader) bool {
+				return slices.ContainsFunc(test.has, func(other kgo.RecordHeader) bool { return other.Key == h.Key })
+			})
+			has = append(append(has, header("waybill_replayed_from", cmp.Or(test.from, "ns.dead-letters/0/0"))), test.has...)
+			topic, key := cmp.Or(test.topic, "ns.commands"), cmp.Or(test.key, "o")
+			if strings.HasSuffix(name, "forwarded") {
+				d.inputAt(topic, 1, key, test.value, slices.DeleteFunc(slices.Clone(has), func(h kgo.RecordHeader) bool { return h.Key == "waybill_written" || h.Key == "waybill_forwarded_from" })...)
+				d.seal(1)
+			}
+			again := d.inputAt(topic, 0, key, test.value, has...)
+			if topic == "ns.signals" {
 				d.putAside(again, "it is no signal")
 				d.seal(0)
 			} else {
-				d.log("o", events.Event{Type: events.CommandRefused, Command: test.value[strings.Index(test.value, "c-") : len(test.value)-2], Operation: "pause", Reason: "it is being undone"})
+				d.log(key, events.Event{Type: events.CommandRefused, Command: test.value[strings.Index(test.value, "c-") : len(test.value)-2], Operation: "pause", Reason: "it is being undone"})
 			}
 			_, said := d.settle(true)
 			if all := strings.Join(said, "\n"); test.says == "" && all != "" || !strings.Contains(all, test.says) {

@@ -196,10 +196,13 @@ func Returned(r *kgo.Record) bool {
 	return slices.Contains(kinds, events.Type(events.Header(r, events.HeaderType))) && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
 }
 
-// Copied says that a record is a copy: a lane wrote it where its order lives, or somebody put it back who found it
-// among the dead letters.
+// Forwarded says that a lane wrote a record where its order lives, since it stood elsewhere.
+func Forwarded(r *kgo.Record) bool { return events.Header(r, "waybill_forwarded_from") != "" }
+
+// Copied says that a record was there before: it was forwarded, or put back by somebody who found it among the dead
+// letters.
 func Copied(r *kgo.Record) bool {
-	return events.Header(r, "waybill_forwarded_from") != "" || events.Header(r, "waybill_replayed_from") != ""
+	return Forwarded(r) || events.Header(r, "waybill_replayed_from") != ""
 }
 
 // emitted holds what topics of users' have of events of theirs against the histories.

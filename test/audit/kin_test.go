@@ -195,3 +195,19 @@ func TestSettleOfARejectedChild(t *testing.T) {
 		}
 	}
 }
+
+// The home of a key is forgotten, and begins anew: a command may find none in between.
+func TestSettleOfAHomeThatIsGone(t *testing.T) {
+	const home = "@k/signal.pay"
+	d := emptyDesk()
+	signal := d.input(d.topics.Signals, "k", `{"signal":"pay","key":"k","id":"s"}`)
+	kept := events.Event{Type: events.SignalKept, Key: "k", Signal: "pay", SignalID: "s", Source: placeOf(signal).String()}
+	d.log(home, kept)
+	kept.Type = events.SignalExpired
+	d.log(home, kept, events.Event{Type: events.OrderForgotten})
+	d.putAside(d.command(home, `"command":"release","id":"c-1"`), noOrder)
+	d.seal(0)
+	if _, said := d.settle(true); len(said) > 0 {
+		t.Errorf("%q", said)
+	}
+}

@@ -156,36 +156,58 @@ func (s *settlement) letter(r *kgo.Record) {
 
 // origin is what an input has again that was put back.
 type origin struct {
-	topic               string
-	key, value, headers uint64
+	topic      string
+	key, value uint64
+	headers    uint64 // but for Waybill's own, and who wrote it
+	source     string
+	actor      string
 }
 
-// originOf leaves out Waybill's own headers: who puts it back gives it others.
 func originOf(topic string, r *kgo.Record) *origin {
-	o := &origin{topic: topic, key: hash(r.Key), value: hash(r.Value)}
+	o := &origin{topic: topic, key: hash(r.Key), value: hash(r.Value), source: events.Header(r, events.HeaderSource), actor: events.Header(r, events.HeaderActor)}
 	for _, h := range r.Headers {
-		if !strings.HasPrefix(h.Key, "waybill_") {
+		if h.Key != events.HeaderSource && !strings.HasPrefix(h.Key, "waybill_") {
 			o.headers = maphash.Comparable(hashing, [3]string{strconv.FormatUint(o.headers, 10), h.Key, string(h.Value)})
 		}
 	}
 	return o
 }
 
-// putBack takes what was a dead letter, and is an input again: as it was, or with another value, whose author is another.
+// putBack takes what was a dead letter, and is an input again: as it was, with the signature of who signed it, or with
+// another value, which has another author, and that nobody has signed.
 func (s *settlement) putBack(from string, r *kgo.Record) {
 	is, was := originOf(r.Topic, r), s.aside[from]
-	switch {
-	case was == nil:
-		s.report("%s was put back from %s, where no dead letter is", placeOf(r), from)
+	wrong := func(what string) { s.report("%s was put back from %s %s", placeOf(r), from, what) }
+	if was == nil {
+		wrong("where no dead letter is")
 		return
-	case is.topic != was.topic, is.key != was.key:
-		s.report("%s was put back from %s, and came from %s, or has another key", placeOf(r), from, was.topic)
-	case is.value == was.value && is.headers != was.headers, is.value != was.value && !strings.HasSuffix(events.Header(r, events.HeaderSource), "/api"):
-		s.report("%s was put back from %s with another value, or other headers, and does not say by whom", placeOf(r), from)
+	}
+	source, actor := was.source, was.actor
+	if is.value != was.value {
+		source, actor = s.Topics.Source()+"/api", ""
+		if r.Topic == s.Topics.Internal {
+			wrong("with another value, which nobody may give what orders tell each other")
+		}
+	}
+	switch {
+	case is.topic != was.topic:
+		wrong("and came from " + was.topic)
+	case is.key != was.key:
+		wrong("with another key")
+	case is.headers != was.headers:
+		wrong("with other headers")
+	case is.source != source:
+		wrong(fmt.Sprintf("by %q, and it is by %q", is.source, source))
+	case is.actor != actor:
+		wrong("with a signature that is not that of its value")
+	}
+	own := []string{"waybill_replayed_from", events.HeaderActor}
+	if Forwarded(r) {
+		own = append(own, "waybill_written", "waybill_forwarded_from")
 	}
 	for _, h := range r.Headers {
-		if strings.HasPrefix(h.Key, "waybill_") && !slices.Contains([]string{"waybill_replayed_from", "waybill_forwarded_from", "waybill_written", events.HeaderActor}, h.Key) {
-			s.report("%s was put back with %s, which its dead letter had", placeOf(r), h.Key)
+		if strings.HasPrefix(h.Key, "waybill_") && !slices.Contains(own, h.Key) {
+			wrong("with " + h.Key + ", which its dead letter had")
 		}
 	}
 }

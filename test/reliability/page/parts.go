@@ -25,7 +25,8 @@ fails the run. All follows from the seed; a history that fails is shortened as f
 Histories from before 2026-11-28 show less than their number says: what was meant to go wrong once in some hundred times
 went wrong once in forty, one takeover in six came to its end, and nine in ten of the events were written after trouble had
 ended. Since then whatever happens is as likely as it is meant to be, and an instance works on between the faults: in 10,000
-histories 43 in 100 of the events are from amid the faults, and each type of them but seven must be.`,
+histories 43 in 100 of the events are from amid the faults, and each type of them but seven must be. Nor were dead letters
+put back before that day, or submissions among what deciding panics on.`,
 	},
 	{
 		"chaos-1", "Chaos on one broker",
