@@ -200,11 +200,16 @@ func TestSettleOfARejectedChild(t *testing.T) {
 func TestSettleOfAHomeThatIsGone(t *testing.T) {
 	const home = "@k/signal.pay"
 	d := emptyDesk()
-	signal := d.input(d.topics.Signals, "k", `{"signal":"pay","key":"k","id":"s"}`)
-	kept := events.Event{Type: events.SignalKept, Key: "k", Signal: "pay", SignalID: "s", Source: placeOf(signal).String()}
-	d.log(home, kept)
-	kept.Type = events.SignalExpired
-	d.log(home, kept, events.Event{Type: events.OrderForgotten})
+	wait := events.Event{Waiter: "o", Step: "a", Wait: 2}
+	for _, turn := range []struct {
+		want string
+		led  events.Type
+	}{{events.WantAwait, events.WaitBegan}, {events.WantWithdraw, events.WaitEnded}} {
+		r := d.word("o", home, events.SignalWanted, fmt.Sprintf(`{"correlation":%q,"want":%q,"order":"o","wait":2,"step":"a","signal":"pay","key":"k"}`, home, turn.want))
+		wait.Type, wait.Source = turn.led, placeOf(r).String()
+		d.log(home, wait)
+	}
+	d.log(home, events.Event{Type: events.OrderForgotten})
 	d.putAside(d.command(home, `"command":"release","id":"c-1"`), noOrder)
 	d.seal(0)
 	if _, said := d.settle(true); len(said) > 0 {
