@@ -130,7 +130,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		letters: make(map[place]letter), aside: make(map[string]*origin), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
 		tooNew: make(map[int32][]newer),
-		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
+		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool), wentBack: make(map[passedTo]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -178,6 +178,7 @@ type settlement struct {
 	full      map[int32]map[*account]bool // the orders that drop inputs
 	talks     map[int32]map[*account]bool // the orders that others tell something
 	back      map[gave]bool               // signals under keys that went back
+	wentBack  map[passedTo]bool           // the same, by whom they were for
 	unwanted  map[asked]bool              // places that went back without an event of their order
 	noPlace   map[asked]bool              // that were asked for, and are not there
 	dropped   map[int32]int               // inputs, in the transaction that is read
@@ -432,6 +433,7 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 		m.word.entry = in
 		if w := m.word.want; w != nil && w.Want == events.WantUnheard {
 			s.back[gave{w.Correlation, w.Given}] = true
+			s.wentBack[passedTo{asked{w.Correlation, w.Order, w.Wait}, w.SignalID}] = true
 		}
 		if b := m.word.bid; b != nil && b.Bid == events.BidUnwanted {
 			s.unwanted[asked{b.Home, b.Order, b.Wait}] = true

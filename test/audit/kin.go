@@ -31,6 +31,12 @@ type asked struct {
 	wait        uint64
 }
 
+// passedTo is a signal under a key that its home gave to a wait.
+type passedTo struct {
+	asked
+	signal string
+}
+
 // gave is the event of the home of a key that gave a signal.
 type gave struct {
 	home string
@@ -478,7 +484,9 @@ func (s *settlement) passWords(a *account, to int64) {
 		why := ""
 		switch {
 		case w.want != nil:
-			if w.want.Want == events.WantAwait || w.want.Want == events.WantHeard {
+			switch of := (passedTo{asked{w.want.Correlation, w.want.Order, w.want.Wait}, w.want.SignalID}); {
+			case w.want.Want == events.WantHeard && s.wentBack[of]: // it was given up, and put back: the wait may have had another meanwhile
+			case w.want.Want == events.WantAwait, w.want.Want == events.WantHeard:
 				why = "came to nothing"
 			}
 		case w.pass != nil:

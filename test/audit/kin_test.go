@@ -216,3 +216,30 @@ func TestSettleOfAHomeThatIsGone(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 }
+
+// Who hears a signal that went back, since it was given up and put back, may have been given another meanwhile.
+func TestSettleOfWhatIsHeardAgain(t *testing.T) {
+	const home = "@k/signal.pay"
+	for back, says := range map[string]string{"s": "", "u": `heard of signal pay, "s", of wait 2 of order "o", came to nothing`} {
+		d := emptyDesk()
+		want := func(what, id, rest string) string {
+			r := d.word("o", home, events.SignalWanted, fmt.Sprintf(`{"correlation":%q,"want":%q,"order":"o","wait":2,"step":"a","signal":"pay","key":"k","signalId":%q%s}`, home, what, id, rest))
+			return placeOf(r).String()
+		}
+		given := func(id string, e events.Event) {
+			r := d.input(d.topics.Signals, "k", fmt.Sprintf(`{"signal":"pay","key":"k","id":%q}`, id))
+			e.Type, e.Key, e.Signal, e.SignalID, e.Source, e.Waiter, e.Step, e.Wait = events.SignalGiven, "k", "pay", id, placeOf(r).String(), "o", "a", 2
+			d.log(home, e)
+		}
+		d.log(home, events.Event{Type: events.WaitBegan, Waiter: "o", Step: "a", Wait: 2, Source: want(events.WantAwait, "", "")})
+		given("s", events.Event{})
+		want(events.WantUnheard, back, `,"given":2,"reason":"given-up"`)
+		d.log(home, events.Event{Type: events.SignalDiscarded, Reason: events.SignalGivenUp, Key: "k", Signal: "pay", SignalID: "s", Source: "ns.signals/0/0"})
+		given("t", events.Event{})
+		want(events.WantHeard, "s", `,"over":true`)
+		d.log(home, events.Event{Type: events.WaitEnded, Waiter: "o", Wait: 2, Source: want(events.WantUnheard, "t", `,"given":4`)})
+		if _, said := d.settle(false); says == "" && len(said) > 0 || !strings.Contains(strings.Join(said, "\n"), says) {
+			t.Errorf("%q went back: %q", back, said)
+		}
+	}
+}
