@@ -21,7 +21,8 @@ type Seal struct {
 	// Events is how many journal records the transaction has.
 	Events int `json:"events"`
 	// Dropped is how many inputs it passed that left no event: they changed nothing,
-	// and their orders have as many such events as an order may.
+	// and their orders have as many such events as an order may. A submission that
+	// waited in its order is of the transaction that releases it.
 	Dropped int `json:"dropped,omitzero"`
 	// Next is where reading of the inputs goes on. On a claim it says nothing:
 	// whoever claims has not read the journal yet.

@@ -345,6 +345,7 @@ func (s *simulation) replay(letter *kgo.Record) bool {
 			s.topics.Replies:  (&events.Reply{Order: string(letter.Key), Step: draw.Step(s.T), Attempt: 1, Status: events.ReplyCompleted}).Append(nil),
 			s.topics.Commands: []byte(`{"command":"resume","by":"ana"}`),
 			s.topics.Signals:  []byte(`{"signal":"go","data":1}`),
+			s.topics.Internal: []byte(`{}`), // which nobody may
 		}[topic]
 	}
 	again, err := desk.replayed(letter, replay.Value)

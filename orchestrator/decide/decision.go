@@ -115,7 +115,7 @@ type Decision struct {
 	// Waits is what must be asked for to go on, and cannot be now; its topic is empty if
 	// there is nothing.
 	Waits Ask
-	// Dropped is how many inputs leave no event, of those that waited and the one that was read: they change
+	// Dropped is how many inputs leave no event, of submissions that waited and what was read: they change
 	// nothing, and the order has recorded enough of their like.
 	Dropped int
 	// Discarded is why a reply changes nothing, empty if it does, or that is not known yet.
@@ -163,12 +163,14 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 	if progress && env.Format < events.ProgressFormat { // an older release cannot read it
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("status %q has a meaning from format %d on, and the partition is of format %d", in.Reply.Status, events.ProgressFormat, env.Format)}}}
 	}
+	resumed := false // then what is recorded may be of what waited
 	d := guard(env, order, in, func() Decision {
 		newer := env.newer(order)
 		if order != nil && order.Resumes() && !newer && !env.load.spent() { // what waited comes first
 			d := newDecider(env, order)
 			d.resume()
 			d.within(func() Decision { return On(env, d.order, in) })
+			resumed = true
 			return d.made()
 		}
 		if order != nil && (order.Hold != nil || newer || order.Resumes()) && in.waits(order) { // a submission changes nothing
@@ -183,7 +185,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 		}
 		return in.dispatch(env, order)
 	})
-	if env.Format >= 2 && order != nil && d.void(in, order) {
+	if env.Format >= 2 && order != nil && !resumed && d.void(in, order) {
 		env.Reuse(d.Messages)
 		return Decision{Dropped: dropped(in), Aside: d.Aside, Discarded: d.Discarded, Proof: d.Proof, flow: d.flow}
 	}

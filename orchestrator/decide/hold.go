@@ -68,7 +68,7 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		d.refuseCommand(in.Command, in.actor(env), reason)
 		d.aside = append(d.aside, Aside{in.Record, reason})
 	case forged && env.Format >= 2 && order.Discarded >= MaxVoid: // the order has recorded enough of these
-		d.dropped++
+		d.dropped += dropped(in)
 	case held:
 		d.holdInput(in)
 	default:

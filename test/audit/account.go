@@ -17,13 +17,14 @@ import (
 // account is that of one order: the inputs that have led to nothing yet, each
 // topic's in order.
 type account struct {
-	gone        bool // a schedule began it, and it is forgotten: nothing is left of it
+	gone        bool // a schedule began it, or it is a home, and it is forgotten: nothing is left of it, or was for a while
 	forgot      bool // the transaction that is read forgets it
 	id          string
 	partition   int32
 	first       *submission // nil once it was decided
 	came        int64       // see [Kafka.Came]
 	born        uint64      // the transaction in which it was decided
+	seen        uint64      // that of its first event
 	submissions []another
 	replies     []reply
 	commands    []command
@@ -180,8 +181,8 @@ func (s *settlement) follows(a *account, e *events.Event) {
 	case events.SubmissionConflicted:
 		s.conflict(a, e)
 	case events.OrderForgotten:
-		if events.IsCorrelation(a.id) || events.IsTurn(a.id) { // it may begin anew
-			a.unheard, a.putAside, a.refused = 0, 0, 0
+		if a.home() { // it may begin anew
+			a.unheard, a.putAside, a.refused, a.gone = 0, 0, 0, true
 			break
 		}
 		// Of what comes from here on it says nothing.

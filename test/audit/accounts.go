@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -342,13 +343,15 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 	case m.submission != nil:
 		s.report("%s was put aside: %s", placeOf(r), noOrder)
 	case a == nil: // and never will be
-	case events.IsCorrelation(m.order), events.IsTurn(m.order): // it may be forgotten, and begin anew
-	case m.early() && events.ScheduleOf(m.order) == "" && events.LimitOf(m.order) == "" && !a.scheduled() && s.Came != nil && a.came < s.Came(r): // others wait for nothing
+	case m.early() && events.ScheduleOf(m.order) == "" && events.LimitOf(m.order) == "" && !a.home() && !a.scheduled() && s.Came != nil && a.came < s.Came(r): // others wait for nothing
 		s.report("%s was put aside: %s, and the submission of order %q came before it", placeOf(r), noOrder, m.order)
 	default:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, placeOf(r)})
 	}
 }
+
+// home says that it has the signals or the turns of a key: it is forgotten, and begins anew.
+func (a *account) home() bool { return events.IsCorrelation(a.id) || events.IsTurn(a.id) }
 
 // scheduled says that a schedule begins the order, of which nothing is left once it is forgotten. Until then
 // the journal tells, as of all orders: see sealed.
@@ -373,11 +376,15 @@ func (s *settlement) sealed(partition int32, next events.Positions) {
 	})
 	left := s.orphans[partition][:0]
 	for _, o := range s.orphans[partition] {
+		born := o.born
+		if o.home() {
+			born = o.seen
+		}
 		switch {
 		case o.offset >= s.next(o.topic, next):
 			left = append(left, o)
 		case o.gone: // nothing is known of it
-		case o.born > 0 && o.born < s.transaction[partition]:
+		case born > 0 && born < s.transaction[partition]:
 			s.report("%s was put aside: %s, and the journal has it", o.place, noOrder)
 		}
 	}
@@ -430,7 +437,7 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 		if a.kin.words == nil {
 			a.kin.words = make(map[int64]*word)
 		}
-		m.word.entry = in
+		m.word.entry, m.word.again = in, events.Header(r, "waybill_replayed_from") != ""
 		if w := m.word.want; w != nil && w.Want == events.WantUnheard {
 			s.back[gave{w.Correlation, w.Given}] = true
 			s.wentBack[passedTo{asked{w.Correlation, w.Order, w.Wait}, w.SignalID}] = true
@@ -508,6 +515,7 @@ func (s *settlement) event(r *kgo.Record) {
 		s.report("%s is %s of order %q, and says %s of order %q: %v", placeOf(r), kind, a.id, e.Type, e.Order, err)
 		return
 	}
+	a.seen = cmp.Or(a.seen, s.transaction[a.partition])
 	s.doubted = oracle.Doubted(r, &e, s.Jumps)
 	s.due(a, &e)
 	as := a.names.Of(&e)

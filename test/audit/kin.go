@@ -22,6 +22,7 @@ type word struct {
 	bid    *events.Bid // of the homes of places
 	grant  *events.Grant
 	waits  bool // it is held
+	again  bool // somebody put it back: by then it may change nothing
 	back   bool // it was given up, but for the place that may go back with it, by the next event
 }
 
@@ -64,6 +65,7 @@ type kin struct {
 	rounds        map[string]int  // of the steps that have items, how often it was begun with them
 	words         map[int64]*word // by offset
 	back          *word           // that was given up with the event before
+	given         map[asked]int   // to the waits of others, how many signals
 	asked         map[uint64]bool // the numbers of the events with which it asked for places
 	turn          uint64          // the number of the event with which it asked for its turn last
 	begun         bool            // it had its turn
@@ -440,6 +442,11 @@ func (k *kin) note(e *events.Event, transaction uint64) {
 		if !e.Held && !k.begun { // it gives its turn up, which goes back with that
 			k.turn = 0
 		}
+	case events.SignalGiven:
+		if k.given == nil {
+			k.given = make(map[asked]int)
+		}
+		k.given[asked{e.Order, e.Waiter, e.Wait}]++
 	case events.StepItemized:
 		if k.rounds == nil {
 			k.rounds = make(map[string]int)
@@ -485,7 +492,8 @@ func (s *settlement) passWords(a *account, to int64) {
 		switch {
 		case w.want != nil:
 			switch of := (passedTo{asked{w.want.Correlation, w.want.Order, w.want.Wait}, w.want.SignalID}); {
-			case w.want.Want == events.WantHeard && s.wentBack[of]: // it was given up, and put back: the wait may have had another meanwhile
+			case w.aside != 0, w.again:
+			case w.want.Want == events.WantHeard && s.wentBack[of] && (!w.want.Over || k.given[of.asked] > 1): // it was put back, and heard
 			case w.want.Want == events.WantAwait, w.want.Want == events.WantHeard:
 				why = "came to nothing"
 			}

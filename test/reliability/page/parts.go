@@ -15,7 +15,7 @@ fails, a crash, a takeover in the midst of another, a standby that follows, a zo
 or has lost its end, an input that is misrouted, unreadable or in somebody's transaction, a reply that comes late, twice
 or never, a topic that is gone, a workflow that is not known yet, a producer id that runs out, a clock that jumps, Kafka
 restarted; schedules that are applied, paused, backfilled and deleted, signals under keys, migrations, and dead letters
-that are put back, some of them again, or long after. The lane's own loop runs, with coroutines beside it. Then trouble ends, one instance takes over, agents answer
+that are put back, corrected, some of them again, or long after. The lane's own loop runs, with coroutines beside it. Then trouble ends, one instance takes over, agents answer
 and operators act until every order has ended. Every input is held against what came of it ([audit](../test/audit)), and
 all that stands in the simulated topics and in the store against [the oracle](../test/oracle): nothing is due, nothing
 hangs, what was acknowledged stands, no order came into Error by nobody's doing. In one workflow of three a step has an
@@ -25,8 +25,8 @@ fails the run. All follows from the seed; a history that fails is shortened as f
 Histories from before 2026-11-28 show less than their number says: what was meant to go wrong once in some hundred times
 went wrong once in forty, one takeover in six came to its end, and nine in ten of the events were written after trouble had
 ended. Since then whatever happens is as likely as it is meant to be, and an instance works on between the faults: in 10,000
-histories 43 in 100 of the events are from amid the faults, and each type of them but seven must be. Nor were dead letters
-put back before that day, or submissions among what deciding panics on.`,
+histories 43 in 100 of the events are from amid the faults, and each type of them but seven must be. Before that day no
+dead letters were put back either, as they were or corrected, and deciding never panicked on a submission.`,
 	},
 	{
 		"chaos-1", "Chaos on one broker",
