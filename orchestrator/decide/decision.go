@@ -159,7 +159,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 	if order != nil && order.Forgotten && !events.IsCorrelation(order.ID) && !events.IsTurn(order.ID) && in.Pass == nil && in.Grant == nil {
 		return afterwards(env, order, in)
 	}
-	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress
+	progress := in.progress()
 	if progress && env.Format < events.ProgressFormat { // an older release cannot read it
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("status %q has a meaning from format %d on, and the partition is of format %d", in.Reply.Status, events.ProgressFormat, env.Format)}}}
 	}
@@ -194,11 +194,14 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 
 // dropped is how many inputs are dropped with one: those that say that an agent is still at it are not counted.
 func dropped(in *Input) int {
-	if in.Reply != nil && in.Reply.Status == events.ReplyProgress {
+	if in.progress() {
 		return 0
 	}
 	return 1
 }
+
+// progress says that an agent is still at it.
+func (in *Input) progress() bool { return in.Reply != nil && in.Reply.Status == events.ReplyProgress }
 
 // MaxVoid is how many replies that change nothing an order records, how many that are
 // put aside, and how many refused commands: its history and its record must not grow

@@ -89,6 +89,13 @@ func (d *desk) log(order string, all ...events.Event) {
 	d.seal(p)
 }
 
+// claim has partition 0 be of a format.
+func (d *desk) claim(format int) {
+	e := events.Event{Type: events.PartitionClaimed, Format: format}
+	d.add(d.topics.Journal, 0, "", string(e.Append(nil)), header(events.HeaderType, string(e.Type)))
+	d.seal(0)
+}
+
 // seal ends a transaction on a partition's journal.
 func (d *desk) seal(p int32) {
 	d.sealed[p]++

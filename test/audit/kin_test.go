@@ -196,9 +196,16 @@ func TestSettleOfARejectedChild(t *testing.T) {
 	}
 }
 
+// homeOfO is where order "o" waits for a signal.
+const homeOfO = "@k/signal.pay"
+
+// want is what order "o" tells the home of its key about its wait.
+func (d *desk) want(what, id, rest string) *kgo.Record {
+	return d.word("o", homeOfO, events.SignalWanted, fmt.Sprintf(`{"correlation":%q,"want":%q,"order":"o","wait":2,"step":"a","signal":"pay","key":"k","signalId":%q%s}`, homeOfO, what, id, rest))
+}
+
 // The home of a key is forgotten, and begins anew: a command may find none in between, and only then.
 func TestSettleOfAHomeThatIsGone(t *testing.T) {
-	const home = "@k/signal.pay"
 	for forgotten, says := range map[bool]string{true: "", false: noOrder + ", and the journal has it"} {
 		d := emptyDesk()
 		wait := events.Event{Waiter: "o", Step: "a", Wait: 2}
@@ -206,14 +213,13 @@ func TestSettleOfAHomeThatIsGone(t *testing.T) {
 			want string
 			led  events.Type
 		}{{events.WantAwait, events.WaitBegan}, {events.WantWithdraw, events.WaitEnded}} {
-			r := d.word("o", home, events.SignalWanted, fmt.Sprintf(`{"correlation":%q,"want":%q,"order":"o","wait":2,"step":"a","signal":"pay","key":"k"}`, home, turn.want))
-			wait.Type, wait.Source = turn.led, placeOf(r).String()
-			d.log(home, wait)
+			wait.Type, wait.Source = turn.led, placeOf(d.want(turn.want, "", "")).String()
+			d.log(homeOfO, wait)
 		}
 		if forgotten {
-			d.log(home, events.Event{Type: events.OrderForgotten})
+			d.log(homeOfO, events.Event{Type: events.OrderForgotten})
 		}
-		d.putAside(d.command(home, `"command":"release","id":"c-1"`), noOrder)
+		d.putAside(d.command(homeOfO, `"command":"release","id":"c-1"`), noOrder)
 		d.seal(0)
 		if _, said := d.settle(true); says == "" && len(said) > 0 || !strings.Contains(strings.Join(said, "\n"), says) {
 			t.Errorf("forgotten: %t: %q", forgotten, said)
@@ -224,7 +230,7 @@ func TestSettleOfAHomeThatIsGone(t *testing.T) {
 // Who hears a signal that went back, since it was given up and put back, may have been given another meanwhile; what is
 // put back itself may come too late for anything.
 func TestSettleOfWhatIsHeardAgain(t *testing.T) {
-	const home, nothing = "@k/signal.pay", `heard of signal pay, "s", of wait 2 of order "o", came to nothing`
+	const nothing = `heard of signal pay, "s", of wait 2 of order "o", came to nothing`
 	for _, test := range []struct {
 		name, back string // which signal went back
 		other      bool   // the wait was given another
@@ -237,25 +243,22 @@ func TestSettleOfWhatIsHeardAgain(t *testing.T) {
 		{"it was put back", "u", true, true, ""},
 	} {
 		d := emptyDesk()
-		want := func(what, id, rest string) *kgo.Record {
-			return d.word("o", home, events.SignalWanted, fmt.Sprintf(`{"correlation":%q,"want":%q,"order":"o","wait":2,"step":"a","signal":"pay","key":"k","signalId":%q%s}`, home, what, id, rest))
-		}
 		given := func(id string) {
 			r := d.input(d.topics.Signals, "k", fmt.Sprintf(`{"signal":"pay","key":"k","id":%q}`, id))
-			d.log(home, events.Event{Type: events.SignalGiven, Key: "k", Signal: "pay", SignalID: id, Source: placeOf(r).String(), Waiter: "o", Step: "a", Wait: 2})
+			d.log(homeOfO, events.Event{Type: events.SignalGiven, Key: "k", Signal: "pay", SignalID: id, Source: placeOf(r).String(), Waiter: "o", Step: "a", Wait: 2})
 		}
-		d.log(home, events.Event{Type: events.WaitBegan, Waiter: "o", Step: "a", Wait: 2, Source: placeOf(want(events.WantAwait, "", "")).String()})
+		d.log(homeOfO, events.Event{Type: events.WaitBegan, Waiter: "o", Step: "a", Wait: 2, Source: placeOf(d.want(events.WantAwait, "", "")).String()})
 		given("s")
-		want(events.WantUnheard, test.back, `,"given":2,"reason":"given-up"`)
-		d.log(home, events.Event{Type: events.SignalDiscarded, Reason: events.SignalGivenUp, Key: "k", Signal: "pay", SignalID: "s", Source: "ns.signals/0/0"})
+		d.want(events.WantUnheard, test.back, `,"given":2,"reason":"given-up"`)
+		d.log(homeOfO, events.Event{Type: events.SignalDiscarded, Reason: events.SignalGivenUp, Key: "k", Signal: "pay", SignalID: "s", Source: "ns.signals/0/0"})
 		if test.other {
 			given("t")
 		}
-		if heard := want(events.WantHeard, "s", `,"over":true`); test.again {
+		if heard := d.want(events.WantHeard, "s", `,"over":true`); test.again {
 			heard.Headers = append(heard.Headers, header("waybill_replayed_from", "ns.dead-letters/0/0"))
-			d.add(d.topics.DeadLetters, 0, home, string(heard.Value), heard.Headers[0], header("waybill_reason", noOrder), header("waybill_source", "ns.internal/0/9"))
+			d.add(d.topics.DeadLetters, 0, homeOfO, string(heard.Value), heard.Headers[0], header("waybill_reason", noOrder), header("waybill_source", "ns.internal/0/9"))
 		}
-		d.log(home, events.Event{Type: events.WaitEnded, Waiter: "o", Wait: 2, Source: placeOf(want(events.WantUnheard, "t", `,"given":4`)).String()})
+		d.log(homeOfO, events.Event{Type: events.WaitEnded, Waiter: "o", Wait: 2, Source: placeOf(d.want(events.WantUnheard, "t", `,"given":4`)).String()})
 		_, said := d.settle(false)
 		said = slices.DeleteFunc(said, func(s string) bool { return strings.HasPrefix(s, "a dead letter is from ns.internal/0/9") })
 		if test.says == "" && len(said) > 0 || !strings.Contains(strings.Join(said, "\n"), test.says) {

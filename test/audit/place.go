@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unique"
@@ -63,14 +62,19 @@ func hash(b []byte) uint64 {
 	return max(1, maphash.Bytes(hashing, b))
 }
 
+// hashHeader is of a header behind others.
+func hashHeader(before uint64, h kgo.RecordHeader) uint64 {
+	return maphash.Comparable(hashing, struct {
+		before     uint64
+		key, value string
+	}{before, h.Key, string(h.Value)})
+}
+
 func fingerprintOf(r *kgo.Record) fingerprint {
 	hidden, _ := proof.Hidden(r.Value)
 	f := fingerprint{key: hash(r.Key), value: hash(r.Value), written: firstWritten(r).UnixMilli(), waited: hash(hidden)}
 	for _, h := range r.Headers {
-		f.headers = maphash.Comparable(hashing, struct {
-			before     uint64
-			key, value string
-		}{f.headers, h.Key, string(h.Value)})
+		f.headers = hashHeader(f.headers, h)
 	}
 	return f
 }
@@ -167,7 +171,7 @@ func originOf(topic string, r *kgo.Record) *origin {
 	o := &origin{topic: topic, key: hash(r.Key), value: hash(r.Value), source: events.Header(r, events.HeaderSource), actor: events.Header(r, events.HeaderActor)}
 	for _, h := range r.Headers {
 		if h.Key != events.HeaderSource && !strings.HasPrefix(h.Key, "waybill_") {
-			o.headers = maphash.Comparable(hashing, [3]string{strconv.FormatUint(o.headers, 10), h.Key, string(h.Value)})
+			o.headers = hashHeader(o.headers, h)
 		}
 	}
 	return o

@@ -14,9 +14,7 @@ import (
 // replies and commands in vain than it may record.
 func flooded() *desk {
 	d := emptyDesk()
-	claim := events.Event{Type: events.PartitionClaimed, Format: 2}
-	d.add(d.topics.Journal, 0, "", string(claim.Append(nil)), header(events.HeaderType, string(claim.Type)))
-	d.seal(0)
+	d.claim(2)
 	first := accepted()
 	first.Digest = digestOf(d.submit("o", wholeTrip))
 	d.log("o", first, events.Event{Type: events.StepStarted, Step: "a", Attempt: 1})
@@ -75,9 +73,7 @@ func TestWhatIsForgedIsDroppedBeforeWhatCounts(t *testing.T) {
 	const done = `"step":"a","attempt":1,"status":"completed","output":7`
 	d := emptyDesk()
 	d.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, proof.Require, nil)
-	claim := events.Event{Type: events.PartitionClaimed, Format: events.JournalFormat}
-	d.add(d.topics.Journal, 0, "", string(claim.Append(nil)), header(events.HeaderType, string(claim.Type)))
-	d.seal(0)
+	d.claim(events.JournalFormat)
 	first := accepted()
 	first.Digest = digestOf(d.submit("o", wholeTrip))
 	d.log("o", first, events.Event{Type: events.StepStarted, Step: "a", Attempt: 1, Agent: "x", Proof: events.ProofRequire})
@@ -249,9 +245,7 @@ func TestSettleRefusesWhatIsDropped(t *testing.T) {
 func TestWhatWaitedIsDropped(t *testing.T) {
 	for dropped, wrong := range []bool{true, false, true} {
 		d := emptyDesk()
-		claim := events.Event{Type: events.PartitionClaimed, Format: 2}
-		d.add(d.topics.Journal, 0, "", string(claim.Append(nil)), header(events.HeaderType, string(claim.Type)))
-		d.seal(0)
+		d.claim(2)
 		first := accepted()
 		first.Digest = digestOf(d.submit("o", wholeTrip))
 		d.log("o", first)
