@@ -37,12 +37,18 @@ func Versions(ctx context.Context) string {
 	return runtime.Version() + ", franz-go " + franz
 }
 
-// Machine says on what this runs.
+// Machine says on what this runs. A processor's name alone does not tell its generations
+// apart, so its family and model stand behind it.
 func Machine() string {
 	m := fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	info, _ := os.ReadFile("/proc/cpuinfo") // not everywhere
 	if name := regexp.MustCompile(`model name\s*:\s*(.*)`).FindSubmatch(info); name != nil {
 		m += ", " + string(name[1])
+	}
+	family := regexp.MustCompile(`cpu family\s*:\s*(\d+)`).FindSubmatch(info)
+	model := regexp.MustCompile(`model\s*:\s*(\d+)`).FindSubmatch(info)
+	if family != nil && model != nil {
+		m += fmt.Sprintf(" (family %s, model %s)", family[1], model[1])
 	}
 	memory, _ := os.ReadFile("/proc/meminfo")
 	var kib int
