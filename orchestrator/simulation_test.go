@@ -115,7 +115,7 @@ var befalls = []string{
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "a deadline had passed by a clock that is not believed", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
 	"an event in format 1", "an event in format 2", "an event in format 3", "an event in format 4",
-	"a request had a token", "a reply was forged",
+	"a request had a token", "a reply was forged", "the author of a command was known", "the author of a submission was known",
 	"a step waited until its agent had room", "an attempt did not count",
 	"signals under a key", "places of a limit", "an attempt was refused a place", "a home sent an order away", "an order was in conflict", "an order lost its turn", "an order did a step of another", "an order did a step of another, in another partition",
 	"a child waited for its workflow",
@@ -1252,6 +1252,9 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			s.count.happened(fmt.Sprintf("an event in format %d", format))
 		}
 		s.count.Events[e.Type]++
+		if e.Actor != nil {
+			s.count.happened(map[bool]string{true: "the author of a submission was known", false: "the author of a command was known"}[e.Type == events.OrderAccepted])
+		}
 		switch {
 		case e.Uncounted:
 			s.count.happened("an attempt did not count")

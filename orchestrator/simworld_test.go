@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/draw"
@@ -34,10 +35,13 @@ func of[V any](s *simulation, name string, all ...V) V { return draw.Of(s.T, nam
 
 // input puts a record on an input topic: now and then in the wrong partition, or
 // in a transaction that ends later, or never.
-func (s *simulation) input(topic string, kind events.Type, id string, value []byte, at time.Time) {
+func (s *simulation) input(topic string, kind events.Type, id string, value []byte, at time.Time, signature ...kgo.RecordHeader) {
 	r := &kgo.Record{Topic: topic, Partition: s.of.Of([]byte(id)), Key: []byte(id), Value: value, Timestamp: at}
 	if !s.one(6, "untyped") {
 		r.Headers = []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}
+	}
+	if r.Headers = append(r.Headers, signature...); s.flip("its sender is named") {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderSource, Value: []byte(of(s, "sender", "shop", "tool"))})
 	}
 	if trace := draw.Trace(id); topic == s.topics.Orders && trace != "" {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderTraceparent, Value: []byte(trace)})
@@ -105,7 +109,27 @@ func (s *simulation) submit() {
 	value += of(s, "labels", "", "", "", "", "", `,"labels":{"region":"eu"}`, `,"labels":{"region":"us","a.b":""}`, `,"labels":{"n":"1"}`)
 	value += of(s, "rerun", "", "", "", "", "", `,"rerunOf":"o-0"`, `,"rerunOf":"o-1"`)
 	value += of(s, "submitter", "", "", `,"by":"sam"`)
-	s.input(s.topics.Orders, events.OrderSubmitted, draw.Order(s.T), []byte(value+"}"), s.now)
+	id := draw.Order(s.T)
+	s.input(s.topics.Orders, events.OrderSubmitted, id, []byte(value+"}"), s.now, s.sign(id, []byte(value+"}"))...)
+}
+
+// sign says who is behind a submission, or a command, as an instance does that took it over HTTP. Now and then somebody says so
+// who has no key of the namespace, or who said it so long ago that it does not count any more.
+func (s *simulation) sign(id string, value []byte) []kgo.RecordHeader {
+	keys, at := s.keys, s.now
+	switch {
+	case keys == nil || !s.flip("its author is known"):
+		return nil
+	case s.one(8, "its signature is forged"):
+		keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("of somebody else")}}, proof.Off, nil)
+	case s.one(8, "its signature is old"):
+		at = at.Add(-30 * time.Hour)
+	}
+	author := &events.Actor{Method: "key", Roles: []string{"operator"}, At: events.Time(at)}
+	if s.flip("he may decide") {
+		author.Roles = append(author.Roles, events.ApproverRole("clerk"))
+	}
+	return []kgo.RecordHeader{{Key: events.HeaderActor, Value: keys.Sign(s.topics.Namespace, id, value, author)}}
 }
 
 // asked are the requests that agents can see, the last ones first.
@@ -310,7 +334,11 @@ func (s *simulation) command(id string, c events.Command) {
 	}
 	value, err := c.Encode()
 	must(s.T, err)
-	s.input(s.topics.Commands, events.OrderCommand, id, value, s.now)
+	var signature []kgo.RecordHeader
+	if c.ID != "" { // no instance signs another
+		signature = s.sign(id, value)
+	}
+	s.input(s.topics.Commands, events.OrderCommand, id, value, s.now, signature...)
 }
 
 // putBack has an operator put dead letters back: now and then one that was put back before, or that is about what was
@@ -339,9 +367,10 @@ func (s *simulation) replay(letter *kgo.Record) bool {
 	desk := &Instance{topics: s.topics, partitions: s.partitions}
 	replay := new(Replay)
 	if s.one(3, "corrected") {
+		replay.By = of(s, "by", "", "ana", "sam")
 		topic, _, _ := strings.Cut(events.Header(letter, lane.HeaderSource), "/")
 		replay.Value = map[string][]byte{
-			s.topics.Orders:   []byte(`{"workflow":"flow","version":1,"input":{"n":3}}`),
+			s.topics.Orders:   []byte(`{"workflow":"flow","version":1,"input":{"n":3},"by":"sam"}`),
 			s.topics.Replies:  (&events.Reply{Order: string(letter.Key), Step: draw.Step(s.T), Attempt: 1, Status: events.ReplyCompleted}).Append(nil),
 			s.topics.Commands: []byte(`{"command":"resume","by":"ana"}`),
 			s.topics.Signals:  []byte(`{"signal":"go","data":1}`),

@@ -33,6 +33,7 @@ type account struct {
 
 	names   oracle.Names
 	last    string    // the id of the last command that was dealt with
+	acts    []act     // the last of those whose author is known
 	held    bool      // deciding on it panicked, and nobody has released it
 	waiting []waiting // the inputs that are held
 
@@ -127,6 +128,9 @@ func taskOf(e *events.Event) task {
 
 // follows finds the input from which an event follows.
 func (s *settlement) follows(a *account, e *events.Event) {
+	if e.Actor != nil && !byOperator(e) && e.Type != events.OrderMigrated && (e.Type != events.OrderAccepted || e.Parent != "") {
+		s.report("order %q: event %d, %s, names who signed, and follows from nothing that is signed", a.id, e.Seq, e.Type)
+	}
 	if s.kindred(a, e) {
 		return
 	}
@@ -306,6 +310,9 @@ func (s *settlement) replied(a *account, e *events.Event) {
 	a.released = nil
 	if known := s.format[a.partition] >= events.ProofFormat; known && e.Source != at.String() || !known && e.Source != "" {
 		s.report("%s led to event %d of order %q, which says %q", at, e.Seq, a.id, e.Source)
+	}
+	if known := s.format[a.partition] >= events.ProofFormat; e.AnsweredBy != said.sender && (known || e.AnsweredBy != "") {
+		s.report("%s is by %q, and led to event %d of order %q, %s, by %q", at, said.sender, e.Seq, a.id, e.Type, e.AnsweredBy)
 	}
 	if forged := s.forged(a, said); s.Keys != nil && forged != (e.Reason == events.DiscardForged) {
 		s.report("%s is %s, forged: %t, and led to event %d of order %q, %s (%s)", at, said, forged, e.Seq, a.id, e.Type, e.Reason)
@@ -495,9 +502,9 @@ func (s *settlement) acted(a *account, e *events.Event) {
 	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false
 	}
-	s.again(a, math.MaxInt64)
+	s.again(a, math.MaxInt64, e)
 	for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && (a.commands[0].told.other(e) != "" || a.refusedAside(e)) {
-		s.dropCommand(a, math.MaxInt64)
+		s.dropCommand(a, math.MaxInt64, e)
 	}
 	if len(a.commands) == 0 {
 		s.report("order %q: event %d, %s of command %q, came from no command", a.id, e.Seq, e.Type, e.Command)
@@ -512,6 +519,10 @@ func (s *settlement) acted(a *account, e *events.Event) {
 	a.givesUp = e.Type == events.OrderReleased && c.told.discard
 	if other := c.told.other(e); other != "" {
 		s.report("%s is %s, and led to event %d of order %q, %s of command %q, with %s", at, &c.told, e.Seq, a.id, e.Type, e.Command, other)
+	}
+	s.signed(a, at, c.told.signature, e)
+	if e.Actor != nil {
+		a.act(&c.told)
 	}
 	if e.Type == events.CommandRefused { // put aside or not: it counts
 		a.refused = max(a.refused, e.Count)
@@ -530,11 +541,23 @@ func (s *settlement) acted(a *account, e *events.Event) {
 	}
 }
 
-// again passes over commands up to an offset that came again right after themselves.
-func (s *settlement) again(a *account, to int64) {
-	for len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < to && a.last != "" && a.commands[0].told.id == a.last {
+// again passes over commands up to an offset that came again: right after themselves, or as one of the last whose author is
+// known, unless they led to the event, if there is one. Of an order that has refused enough one of them may have been dropped: as
+// another under the same id, or since its signature is too old.
+func (s *settlement) again(a *account, to int64, e *events.Event) {
+	for len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < to {
+		next := &a.commands[0].told
+		known, another := s.knows(a, next)
+		switch last := a.last != "" && next.id == a.last; {
+		case !last && !known, e != nil && known && !last && s.ledTo(a, next, e), e != nil && another && e.Actor != nil && next.other(e) == "":
+			return
+		}
 		a.commands = a.commands[1:]
-		s.Repeated++
+		if a.refused >= maxVoid && (known || another) {
+			s.either[a.partition]++
+		} else {
+			s.Repeated++
+		}
 	}
 }
 

@@ -131,7 +131,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		letters: make(map[place]letter), aside: make(map[string]*origin), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
 		tooNew: make(map[int32][]newer),
-		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool), wentBack: make(map[passedTo]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
+		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), either: make(map[int32]int), back: make(map[gave]bool), wentBack: make(map[passedTo]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -183,6 +183,7 @@ type settlement struct {
 	unwanted  map[asked]bool              // places that went back without an event of their order
 	noPlace   map[asked]bool              // that were asked for, and are not there
 	dropped   map[int32]int               // inputs, in the transaction that is read
+	either    map[int32]int               // that may have been dropped, or came again
 	doubted   bool                        // the clock by which the event was decided that is read
 }
 
@@ -548,6 +549,9 @@ func (s *settlement) close() {
 	for at := range s.away {
 		s.report("%s belongs to another partition, and was not forwarded", at)
 	}
+	for _, n := range s.either {
+		s.Repeated += n
+	}
 	for p, n := range s.dropped {
 		if n > 0 {
 			s.report("after the last transaction of partition %d %d inputs were dropped", p, n)
@@ -573,7 +577,7 @@ func (s *settlement) close() {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Replies, r.entry), &r.said)
 		}
 		s.closeSignals(a)
-		s.again(a, math.MaxInt64)
+		s.again(a, math.MaxInt64, nil)
 		for _, c := range a.commands {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Commands, c.entry), &c.told)
 		}

@@ -367,7 +367,7 @@ func (w *word) led(e *events.Event) bool {
 // wasPassed finds the word with which an order got a signal under a key that it has heard.
 func (s *settlement) wasPassed(a *account, e *events.Event) bool {
 	for _, w := range a.kin.heard() {
-		if p := w.pass; p != nil && p.Refused == "" && p.Source == e.Source && p.SignalID == e.SignalID && p.Step == e.Step && hash(p.Data) == hash(e.Data) && w.aside == 0 {
+		if p := w.pass; p != nil && p.Refused == "" && p.Source == e.Source && p.SignalID == e.SignalID && p.AnsweredBy == e.AnsweredBy && p.Step == e.Step && hash(p.Data) == hash(e.Data) && w.aside == 0 {
 			delete(a.kin.words, w.offset)
 			s.Told++
 			return true

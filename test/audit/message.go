@@ -81,6 +81,7 @@ type submission struct {
 	baggage     string
 	size        int
 	problem     string // of the field that has the wrong form, if one has
+	signature   signature
 }
 
 func (m *message) submit(r *kgo.Record) error {
@@ -88,7 +89,7 @@ func (m *message) submit(r *kgo.Record) error {
 	if errors.Is(err, events.ErrUnreadable) {
 		return err //nolint:wrapcheck // whoever reports it says of what
 	}
-	m.submission = &submission{Submission: value, input: hash(value.Input), digest: value.Digest(), size: len(r.Value)}
+	m.submission = &submission{Submission: value, input: hash(value.Input), digest: value.Digest(), size: len(r.Value), signature: signatureOf(r)}
 	if err != nil { // the rest of the text differs from time to time
 		const form = " has the wrong form"
 		m.submission.problem = "unmarshal"
@@ -134,6 +135,7 @@ type said struct {
 	fault   *events.Error // nil if it completed
 	output  uint64
 	token   string
+	sender  string // see senderOf
 	// progress says that its agent is still at it: it may leave no event.
 	progress bool
 	// large says that its output may be refused: one of fewer bytes fits, and is not nested too deeply.
@@ -168,7 +170,7 @@ func (m *message) answer(r *kgo.Record) error {
 	case m.order != value.Order:
 		return fmt.Errorf("it is of order %q, and its key of order %q", value.Order, m.order)
 	}
-	m.reply = &said{step: value.Step, attempt: value.Attempt, undo: value.Undo, token: value.Token}
+	m.reply = &said{step: value.Step, attempt: value.Attempt, undo: value.Undo, token: value.Token, sender: senderOf(r)}
 	switch {
 	case value.Status == events.ReplyProgress:
 		m.reply.progress = true
@@ -204,6 +206,7 @@ type told struct {
 	noDeadline             bool
 	version                int
 	names                  map[string]string
+	signature              signature
 }
 
 func (c *told) String() string { return fmt.Sprintf("command %q, %s %s", c.id, c.do, c.step) }
@@ -220,6 +223,7 @@ func (m *message) operate(r *kgo.Record) error {
 		do: cut(value.Command, nameLength), id: cut(value.ID, nameLength), step: cut(value.Step, nameLength), by: cut(value.By, nameLength),
 		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, newKey: value.NewKey, discard: value.Discard, labels: value.Labels,
 		outcome: cut(value.Outcome, nameLength), priority: value.Priority, deadline: events.Time(value.Deadline), noDeadline: value.NoDeadline, version: value.ToVersion, names: value.Map,
+		signature: signatureOf(r),
 	}
 	return nil
 }

@@ -15,8 +15,10 @@ import (
 type heard struct {
 	entry
 	name, id, replyTo string
+	sender            string // see senderOf
 	data              uint64
 	waits, kept       bool
+	released          bool // and nothing came of it yet
 	keyed             bool // it is for whoever waits under its key
 }
 
@@ -49,7 +51,7 @@ func (m *message) hear(r *kgo.Record) error {
 	if value.Key != "" && (events.CheckSignalKey(value.Key) != nil || placeForm.MatchString(value.ID)) {
 		return errors.New("its key is too long, or its id that of one which has none")
 	}
-	m.signal = &heard{name: value.Signal, id: value.ID, replyTo: value.ReplyTo, data: hash(value.Data), keyed: value.Key != ""}
+	m.signal = &heard{name: value.Signal, id: value.ID, replyTo: value.ReplyTo, sender: senderOf(r), data: hash(value.Data), keyed: value.Key != ""}
 	if m.signal.keyed && value.ID == "" {
 		m.signal.id = placeOf(r).String()
 	}
@@ -74,6 +76,8 @@ func (s *settlement) signalled(a *account, e *events.Event) bool {
 		}
 		a.signal = at.offset
 	}
+	sent := !h.kept || h.released // then the event says by whom
+	h.released = false
 	switch e.Type {
 	case events.InputHeld:
 		h.waits = true
@@ -84,7 +88,7 @@ func (s *settlement) signalled(a *account, e *events.Event) bool {
 		}
 		h.waits = false
 		a.signal = max(a.signal, at.offset)
-		h.kept = true // whose turn it is no matter
+		h.kept, h.released = true, true // whose turn it is no matter
 		return true
 	case events.InputDiscarded:
 		a.givesUp = false
@@ -128,6 +132,9 @@ func (s *settlement) signalled(a *account, e *events.Event) bool {
 	}
 	if e.Signal != h.name || e.SignalID != h.id || e.Data != nil && hash(e.Data) != h.data || e.ReplyTo != "" && e.ReplyTo != h.replyTo {
 		s.report("%s is %s, and event %d of order %q says otherwise", at, h, e.Seq, a.id)
+	}
+	if e.AnsweredBy != h.sender && (e.AnsweredBy != "" || sent || h.keyed && (e.Type == events.SignalGiven || e.Type == events.SignalOrdered)) {
+		s.report("%s is by %q, and led to event %d of order %q, %s, by %q", at, h.sender, e.Seq, a.id, e.Type, e.AnsweredBy)
 	}
 	return true
 }

@@ -56,6 +56,9 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 	if other != "" {
 		s.report("%s was accepted as order %q with %s", at, a.id, other)
 	}
+	if s.format[a.partition] >= events.ApproveFormat && e.By != "" || e.Actor != nil {
+		s.signed(a, at, first.signature, e)
+	}
 	if e.ReplyTo == "" && first.ReplyTo != "" && first.ReplyTo != s.Topics.Status {
 		a.refusedTo = cut(first.ReplyTo, nameLength)
 	}

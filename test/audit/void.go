@@ -49,10 +49,10 @@ func (s *settlement) passReplies(a *account, more func(*reply) bool) {
 }
 
 // dropCommand drops the first command, and passes over those that came again behind it.
-func (s *settlement) dropCommand(a *account, to int64) {
+func (s *settlement) dropCommand(a *account, to int64, e *events.Event) {
 	a.commands = a.commands[1:]
 	s.dropped[a.partition]++
-	s.again(a, to)
+	s.again(a, to, e)
 }
 
 // pass passes over the submissions up to an offset. They changed nothing; one that says
@@ -106,7 +106,6 @@ func (s *settlement) conflict(a *account, e *events.Event) {
 // passed looks at what a transaction passed of orders that drop inputs: it must say
 // how many it dropped. An order that it forgot may have done so before or after a command came again.
 func (s *settlement) passed(partition int32, seal *events.Seal) {
-	either := 0
 	for a := range s.full[partition] {
 		if a.conflicted {
 			s.pass(a, s.next(s.Topics.Orders, seal.Next))
@@ -114,20 +113,21 @@ func (s *settlement) passed(partition int32, seal *events.Seal) {
 		s.passReplies(a, func(r *reply) bool { return r.offset < s.next(s.Topics.Replies, seal.Next) })
 		s.dropSignals(a, s.next(s.Topics.Signals, seal.Next))
 		commands, repeated := s.next(s.Topics.Commands, seal.Next), s.Repeated
-		s.again(a, commands)
+		s.again(a, commands, nil)
 		if a.forgot {
-			either, a.last, a.forgot = either+s.Repeated-repeated, "", false
+			s.either[partition] += s.Repeated - repeated
+			a.last, a.acts, a.forgot = "", nil, false
 			s.Repeated = repeated
 		}
 		for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < commands {
-			s.dropCommand(a, commands)
+			s.dropCommand(a, commands, nil)
 		}
 	}
-	n := s.dropped[partition]
+	n, either := s.dropped[partition], s.either[partition]
 	if seal.Dropped < n || seal.Dropped > n+either {
 		s.report("transaction %d of partition %d says that it dropped %d inputs, and it dropped %d", seal.Transaction, partition, seal.Dropped, n)
 	}
 	s.Repeated += n + either - seal.Dropped
 	s.Dropped += seal.Dropped
-	s.dropped[partition] = 0
+	s.dropped[partition], s.either[partition] = 0, 0
 }

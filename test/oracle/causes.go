@@ -189,12 +189,12 @@ const keptActs = 16
 
 // acted: a command whose author is known acts once.
 func (l *Ledger) acted(e *events.Event) {
-	if e.Actor == nil || e.Type == events.OrderAccepted {
+	if e.Actor == nil || e.Type == events.OrderAccepted || e.Type == events.OrderMigrated && e.Operation != "" { // the act is behind it
 		return
 	}
 	for _, a := range l.acts[max(0, len(l.acts)-keptActs):] {
 		if a.id == e.Command {
-			l.rule("P3", e.Type == events.CommandRefused && operation(e) != a.command, "%s acted before, as %s", e.Command, a.command)
+			l.rule("P3", e.Type == events.CommandRefused && (operation(e) != a.command || strings.Contains(e.Reason, "panicked")), "%s acted before, as %s", e.Command, a.command)
 			return
 		}
 	}

@@ -26,7 +26,8 @@ Histories from before 2026-11-28 show less than their number says: what was mean
 went wrong once in forty, one takeover in six came to its end, and nine in ten of the events were written after trouble had
 ended. Since then whatever happens is as likely as it is meant to be, and an instance works on between the faults: in 10,000
 histories 43 in 100 of the events are from amid the faults, and each type of them but seven must be. Before that day no
-dead letters were put back either, as they were or corrected, and deciding never panicked on a submission.`,
+dead letters were put back either, as they were or corrected, deciding never panicked on a submission, no input named who
+sent it, and no command or submission was signed, by whoever has a key or has none.`,
 	},
 	{
 		"chaos-1", "Chaos on one broker",
