@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -288,5 +289,59 @@ func TestDeadLettersThatMayNotBeRead(t *testing.T) {
 		if status, _, answer := s.ask(r); status != 503 || !strings.Contains(answer, "and that the orchestrators may read it") {
 			t.Errorf("%s: %d %s", r.path, status, answer)
 		}
+	}
+}
+
+// A thousand submissions that came cut short are put back at once, mended, by more callers than may read dead letters at a time, and
+// every tenth twice: each order is taken once.
+func TestAThousandDeadLetters(t *testing.T) {
+	s := newStage(t)
+	s.attach()
+	if _, err := s.client.Register(t.Context(), "w.yaml", []byte("workflow: calm\nsteps:\n  - {name: rest, sleep: {for: 1ms}}\n")); err != nil {
+		t.Fatal(err)
+	}
+	const many = 1000
+	for n := range many {
+		s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: fmt.Appendf(nil, "o-%d", n), Value: fmt.Appendf(nil, `{"workflow":"calm","input":%d`, n)})
+	}
+	var letters []DeadLetter
+	s.until(func() bool {
+		letters = letters[:0]
+		for after := ""; ; {
+			page, err := s.client.DeadLetters(t.Context(), LetterFilter{Topic: "orders"}, many, after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			letters = append(letters, page.DeadLetters...)
+			if after = page.Next; after == "" {
+				return len(letters) == many
+			}
+		}
+	})
+	var callers sync.WaitGroup
+	left := make(chan int)
+	for range 16 {
+		callers.Go(func() {
+			for n := range left {
+				letter := &letters[n]
+				mended := fmt.Appendf(nil, `{"workflow":"calm","input":%s}`, strings.TrimPrefix(*letter.Key.Text, "o-"))
+				if _, err := s.client.Replay(t.Context(), letter.Partition, letter.Offset, mended); err != nil {
+					t.Errorf("%d/%d: %v", letter.Partition, letter.Offset, err)
+				}
+			}
+		})
+	}
+	for n := range letters {
+		if left <- n; n%10 == 0 {
+			left <- n
+		}
+	}
+	close(left)
+	callers.Wait()
+	for n := range many {
+		s.order(fmt.Sprintf("o-%d", n), projections.Processed)
+	}
+	if again := s.outside.Audit(); again.Accounts.Inputs < 2*many+many/10 {
+		t.Errorf("%d inputs were accounted for", again.Accounts.Inputs)
 	}
 }

@@ -69,6 +69,8 @@ type run struct {
 
 	caller, narrow, remote string // topics that some orders name
 
+	mended map[string]bool // orders whose submission was put back, mended, for good: of who puts back
+
 	agents     sync.WaitGroup // and other clients
 	background sync.WaitGroup
 
@@ -90,7 +92,7 @@ func TestChaos(t *testing.T) {
 	if *duration <= 0 {
 		t.Skip("no -duration; make chaos gives one")
 	}
-	r := &run{T: t, seed: *seed, duration: *duration, session: *session, rate: *rate, brokers: *brokers, began: time.Now()}
+	r := &run{T: t, seed: *seed, duration: *duration, session: *session, rate: *rate, brokers: *brokers, mended: make(map[string]bool), began: time.Now()}
 	r.flows = append(slices.Clip(flows), troubledFlow(r.brokers))
 	if len(r.flows) != flowCount {
 		t.Fatalf("there are %d workflows", len(r.flows))
@@ -125,6 +127,7 @@ func TestChaos(t *testing.T) {
 	r.submit(agents)
 	var operators sync.WaitGroup
 	operators.Go(func() { r.operate(troubled, agents) })
+	operators.Go(func() { r.correct(troubled) })
 	r.applySchedules(troubled, &operators)
 	r.began = time.Now()
 	r.inflict(t.Context(), r.began)

@@ -42,6 +42,7 @@ type findings struct {
 	early                           int            // attempts that expired early by a clock beyond the allowance
 	zeros                           int            // batches that nobody could read
 	overtook                        int            // signals that came before their order, from another partition
+	garbled, mended                 int            // submissions that were put aside, and how often they were put back
 	ticked, begun                   int            // ticks of schedules, and those that began an order
 	granted, awaited                int            // places of the limit, and attempts that waited for one
 	skipped                         map[string]int // the others, by why
@@ -67,7 +68,12 @@ func (r *run) finish(ctx context.Context, f *findings) {
 	r.service.Recover()
 	ending := &office.Ending{Client: r.instances[0].client, Office: r.office, Open: r.load.IDs()}
 	for deadline := time.Now().Add(endPatience); ; hold(ctx, 100*time.Millisecond) {
-		err := ending.Look(ctx)
+		err := r.unmended()
+		if err == nil {
+			err = ending.Look(ctx)
+		} else {
+			r.putBack(ctx, ending.Client, time.Time{}, false)
+		}
 		if err == nil {
 			break
 		}
@@ -117,18 +123,23 @@ func (r *run) check(f *findings) {
 	for _, wrong := range f.books.Unearned() {
 		rules.Error(wrong)
 	}
-	first := r.placed(brokers)
+	first := f.placed(r, brokers)
 	for _, dead := range oracle.Read(r.T, brokers, r.topics.DeadLetters) {
 		why := events.Header(dead, "waybill_reason")
 		submission, known := first[string(dead.Key)]
 		switch source := cmp.Or(events.Header(dead, "waybill_forwarded_from"), events.Header(dead, "waybill_source")); {
 		case strings.HasPrefix(why, "the batch with the offsets "):
 			f.zeros++
+		case strings.HasPrefix(source, r.topics.Orders+"/") && r.mended[string(dead.Key)] && events.Header(dead, "waybill_replayed_from") == "":
+			f.garbled++
 		case strings.HasPrefix(source, r.topics.Signals+"/") && known && overtook(source, submission):
 			f.overtook++
 		default:
 			rules.Errorf("a dead letter, because %s: %s, %s %s", why, events.Header(dead, "waybill_source"), dead.Key, dead.Value)
 		}
+	}
+	if f.garbled*f.mended == 0 {
+		rules.Errorf("%d submissions were put aside, and put back %d times", f.garbled, f.mended)
 	}
 	if f.zeros > r.zeroed {
 		rules.Errorf("%d batches were put aside, and %d were of zeros", f.zeros, r.zeroed)
@@ -183,12 +194,15 @@ func (f *findings) fail(r *run) {
 	}
 }
 
-// placed is the partition into which its submitter put each order.
-func (r *run) placed(brokers []string) map[string]int32 {
+// placed is the partition into which its submitter put each order. It counts what was put back.
+func (f *findings) placed(r *run, brokers []string) map[string]int32 {
 	first := make(map[string]int32)
 	for _, record := range oracle.Read(r.T, brokers, r.topics.Orders) {
-		if events.Header(record, "waybill_forwarded_from") == "" {
+		switch {
+		case !audit.Copied(record):
 			first[string(record.Key)] = record.Partition
+		case !audit.Forwarded(record):
+			f.mended++
 		}
 	}
 	return first

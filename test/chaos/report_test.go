@@ -68,6 +68,8 @@ func (f *findings) counts(r *run) reliability.Figures {
 		{Name: "callers' topics that were given up", Value: f.diverted},
 		{Name: "batches that took too much memory, and were put aside", Value: f.zeros},
 		{Name: "signals that overtook their order from another partition, and were put aside", Value: f.overtook},
+		{Name: "submissions that were cut short, and put aside", Value: f.garbled},
+		{Name: "times that one was put back, mended", Value: f.mended},
 		{Name: "partitions that were added to each input", Value: r.widened},
 		{Name: "ticks of schedules", Value: f.ticked},
 		{Name: "ticks that began an order", Value: f.begun},

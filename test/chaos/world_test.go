@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -202,9 +203,13 @@ func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error
 		_, err := r.instances[n/7%int64(len(r.instances))].client.Submit(ctx, &api.Submission{ID: world.OrderID(n), Workflow: flow, Input: json.RawMessage(input), ReplyTo: replyTo})
 		return err
 	}
-	err := client.ProduceSync(ctx, &kgo.Record{
+	order := kgo.Record{
 		Topic: r.topics.Orders, Key: []byte(world.OrderID(n)), Value: fmt.Appendf(nil, `{"workflow":%q,"input":%s,"replyTo":%q}`, flow, input, replyTo),
-	}).FirstErr()
+	}
+	if garbled(n) {
+		order.Value = bytes.TrimSuffix(order.Value, []byte("}"))
+	}
+	err := client.ProduceSync(ctx, &order).FirstErr()
 	paid := kgo.Record{Topic: r.topics.Signals, Key: []byte(world.OrderID(n)), Value: []byte(`{"signal":"paid","id":"p-1","data":1}`)}
 	switch n % int64(len(r.flows)) {
 	case hearing:
