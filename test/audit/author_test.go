@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 )
@@ -24,12 +22,11 @@ func author(role string, before time.Duration) *events.Actor {
 }
 
 // signedBy puts an input of order o on a topic, signed if by is somebody.
-func (d *desk) signedBy(keys *proof.Keys, by *events.Actor, topic, value string) *kgo.Record {
+func (d *desk) signedBy(keys *proof.Keys, by *events.Actor, topic, value string) {
 	r := d.input(topic, "o", value)
 	if by != nil {
 		r.Headers = append(r.Headers, header(events.HeaderActor, string(keys.Sign("ns", "o", r.Value, by))))
 	}
-	return r
 }
 
 // accepted has order o be accepted, by what was submitted.
