@@ -78,8 +78,10 @@ func TestHistoriesOfASilentPartition(t *testing.T) {
 
 	heals := h.withoutLeader(h.topics.Journal, h.partition)
 	all := make(chan error, 2*maxReaders)
+	longer, cancel := context.WithTimeout(t.Context(), 30*time.Second) // than the patience: who gives up before is not told of a silence
+	defer cancel()
 	for range cap(all) {
-		go func() { all <- read(t.Context(), "torn") }()
+		go func() { all <- read(longer, "torn") }()
 	}
 	for range cap(all) {
 		silent(<-all)
