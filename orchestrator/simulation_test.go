@@ -1252,8 +1252,12 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			s.count.happened(fmt.Sprintf("an event in format %d", format))
 		}
 		s.count.Events[e.Type]++
-		if e.Actor != nil {
-			s.count.happened(map[bool]string{true: "the author of a submission was known", false: "the author of a command was known"}[e.Type == events.OrderAccepted])
+		switch {
+		case e.Actor == nil:
+		case e.Type == events.OrderAccepted:
+			s.count.happened("the author of a submission was known")
+		default:
+			s.count.happened("the author of a command was known")
 		}
 		switch {
 		case e.Uncounted:

@@ -308,10 +308,11 @@ func (s *settlement) replied(a *account, e *events.Event) {
 		at, said, aside = s.at(a, s.Topics.Replies, first.entry), &first.said, first.aside
 	}
 	a.released = nil
-	if known := s.format[a.partition] >= events.ProofFormat; known && e.Source != at.String() || !known && e.Source != "" {
+	known := s.format[a.partition] >= events.ProofFormat
+	if known && e.Source != at.String() || !known && e.Source != "" {
 		s.report("%s led to event %d of order %q, which says %q", at, e.Seq, a.id, e.Source)
 	}
-	if known := s.format[a.partition] >= events.ProofFormat; e.AnsweredBy != said.sender && (known || e.AnsweredBy != "") {
+	if e.AnsweredBy != said.sender && (known || e.AnsweredBy != "") {
 		s.report("%s is by %q, and led to event %d of order %q, %s, by %q", at, said.sender, e.Seq, a.id, e.Type, e.AnsweredBy)
 	}
 	if forged := s.forged(a, said); s.Keys != nil && forged != (e.Reason == events.DiscardForged) {

@@ -51,17 +51,22 @@ func (s *settlement) signed(a *account, at place, g signature, e *events.Event) 
 	}
 }
 
+// by is who has signed an input under one of the keys, nil if nobody has, or they are not known.
+func (s *settlement) by(a *account, g signature) *events.Actor {
+	return s.Keys.Actor(s.Topics.Namespace, a.id, g.value, []byte(g.header))
+}
+
 // holds says that a signature may be under a key.
 func (s *settlement) holds(a *account, g signature) bool {
-	return g.header != "" && (s.Keys == nil || s.Keys.Actor(s.Topics.Namespace, a.id, g.value, []byte(g.header)) != nil)
+	return g.header != "" && (s.Keys == nil || s.by(a, g) != nil)
 }
 
 // counts says that an event must name who has signed, since the keys are known, and the time by which it was decided.
 func (s *settlement) counts(a *account, g signature, e *events.Event) bool {
-	if s.Keys == nil || s.format[a.partition] < events.ProofFormat || s.doubted {
+	if s.format[a.partition] < events.ProofFormat || s.doubted {
 		return false
 	}
-	by := s.Keys.Actor(s.Topics.Namespace, a.id, g.value, []byte(g.header))
+	by := s.by(a, g)
 	return by != nil && !e.At.Before(by.At) && e.At.Before(by.At.Add(aDay))
 }
 
