@@ -78,7 +78,7 @@ func expireUndo(o *Order, s *Step, e *events.Event) {
 func sleep(_ *Order, s *Step, e *events.Event) {
 	s.State, s.Attempt, s.Due, s.Sleeps = Sleeping, e.Attempt, e.Due, true
 	if e.Fixed {
-		s.Wakes = e.Due
+		s.Wakes = new(e.Due)
 	}
 }
 
@@ -96,7 +96,7 @@ func (o *Order) suspend(now time.Time) {
 			s.suspendApproval(events.Time(now))
 		case s.State == Listening && !s.Due.IsZero():
 			s.Left = max(time.Millisecond, left) // none is for ever
-		case s.State == Sleeping && s.Wakes.IsZero():
+		case s.State == Sleeping && s.Wakes == nil:
 			s.Left = max(0, left)
 		}
 		s.Due = time.Time{}
@@ -114,8 +114,8 @@ func (o *Order) wind(now time.Time) {
 			s.windApproval(events.Time(now))
 			continue
 		}
-		if s.Due = s.Wakes; s.Due.IsZero() {
-			s.Due = events.Time(now).Add(s.Left)
+		if s.Due = events.Time(now).Add(s.Left); s.Wakes != nil {
+			s.Due = *s.Wakes
 		}
 		s.Left = 0
 	}

@@ -327,10 +327,17 @@ func (w *writer) sleeps(o *Order) {
 		w.int(int64(s.AttemptsBefore))
 		w.truth(s.Sleeps)
 		if s.Sleeps {
-			w.time(s.Wakes)
+			w.time(s.wakes())
 			w.int(s.Left.Milliseconds())
 		}
 	}
+}
+
+func (s *Step) wakes() time.Time {
+	if s.Wakes == nil {
+		return time.Time{}
+	}
+	return *s.Wakes
 }
 
 // sleeps reads what the writer's sleeps wrote.
@@ -340,7 +347,10 @@ func (r *reader) sleeps(o *Order) {
 		s.Passed, s.Repeats, s.RepeatsBefore = r.truth(), int(r.int()), int(r.int())
 		s.AttemptsBefore, s.Sleeps = int(r.int()), r.truth()
 		if s.Sleeps {
-			s.Wakes, s.Left = r.time(), time.Duration(r.int())*time.Millisecond
+			if at := r.time(); !at.IsZero() {
+				s.Wakes = &at
+			}
+			s.Left = time.Duration(r.int()) * time.Millisecond
 		}
 	}
 }

@@ -136,7 +136,10 @@ func drawOrder(t *rapid.T) *Order {
 		o.Steps[i].AttemptsBefore = number.Draw(t, "attempts before")
 		o.Steps[i].Repeats, o.Steps[i].RepeatsBefore = number.Draw(t, "repeats"), number.Draw(t, "repeats before")
 		if o.Steps[i].Sleeps {
-			o.Steps[i].Wakes, o.Steps[i].Left = moment.Draw(t, "wakes"), time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left"))*time.Millisecond
+			if at := moment.Draw(t, "wakes"); !at.IsZero() {
+				o.Steps[i].Wakes = &at
+			}
+			o.Steps[i].Left = time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left")) * time.Millisecond
 		}
 		if rapid.IntRange(0, 3).Draw(t, "approves") == 0 {
 			names := rapid.SliceOfN(text, 1, 3)

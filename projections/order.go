@@ -64,8 +64,6 @@ type Order struct {
 
 	// Parent is the order of which this one does a step, nil if it does none.
 	Parent *Parent
-	// Quiet says that it has no status messages: they are its parent's affair.
-	Quiet bool
 	// Schedule is there if this is no order, but the record of a schedule.
 	Schedule *Schedule
 	// Correlation is there if this is no order, but the record of a key under which steps wait for signals.
@@ -75,15 +73,12 @@ type Order struct {
 	// Turns are the places that it asked for. They are not changed in place.
 	Turns []Turn
 	// Asked is the number of the event since which it waits until no other is open under its key, 0 if it need not,
-	// Started says that none is any more, TurnKey is the key, and TurnHome its home.
+	// TurnKey is the key, and TurnHome its home. See Started.
 	Asked             uint64
-	Started           bool
 	TurnHome, TurnKey string
 	// Keep is for how long it is known after EndedAt; 0 is for ever.
 	Keep    time.Duration
 	EndedAt time.Time // zero unless it has ended, and is kept for some time only
-	// Forgotten says that nothing is known of the order any more but that it ended, and how.
-	Forgotten bool
 	// Pinned are the versions that workflows had, by their names, when the order was accepted, of
 	// those that do its steps. It is not changed in place.
 	Pinned map[string]int64
@@ -104,8 +99,6 @@ type Order struct {
 	// Alert is the open alert, nil when no operator is called.
 	Alert *events.Alert
 
-	// Paused says that an operator lets nothing new start.
-	Paused bool
 	// Toward is Compensated or Cancelled once compensation began: the state that
 	// it leads to. It stays while a failed undo keeps the order in Error.
 	Toward State
@@ -121,10 +114,8 @@ type Order struct {
 	Acts        []Act
 	ActedBefore time.Time
 
-	// Digest is that of the submission that made the order, empty before format 2,
-	// and Conflicted says that another was recorded since.
-	Digest     string
-	Conflicted bool
+	// Digest is that of the submission that made the order, empty before format 2.
+	Digest string
 	// Labels are what the order is found by: those of its submission, and what its workflow
 	// makes of the input. They are not changed in place.
 	Labels map[string]string
@@ -149,6 +140,16 @@ type Order struct {
 	// Steps has one record for each step (T3), as the workflow file orders them.
 	Steps []Step
 
+	// Quiet says that it has no status messages: they are its parent's affair.
+	Quiet bool
+	// Started says that no other is open under its key any more, for which it waited.
+	Started bool
+	// Paused says that an operator lets nothing new start.
+	Paused bool
+	// Conflicted says that a submission was recorded that is not the one of Digest.
+	Conflicted bool
+	// Forgotten says that nothing is known of the order any more but that it ended, and how.
+	Forgotten bool
 	// keyed says that the keys under which its steps may have run are told apart: see
 	// [Order.In].
 	keyed bool

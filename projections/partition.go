@@ -146,10 +146,10 @@ func (p *Partition) weigh(e *entry) {
 }
 
 func (e *entry) size() int {
-	n := 800 + len(e.order.Input) // as large as an order, a step and its undo are, and what they refer to
+	n := 768 + len(e.order.Input) // as large as an order, a step and its undo are, and what they refer to
 	for i := range e.order.Steps {
 		s := &e.order.Steps[i]
-		n += 552 + len(s.Output) + len(s.Input) + s.Each.size()
+		n += 512 + len(s.Output) + len(s.Input) + s.Each.size()
 		if s.Undo != nil {
 			n += 320 + len(s.Undo.Input)
 		}

@@ -41,10 +41,6 @@ type Step struct {
 	Alias string
 	Work
 	Output jsontext.Value
-	// Unknown says that an attempt expired without an answer and none completed
-	// since: the step may have run, or not. From [events.KeysFormat] on so it is with
-	// one whose answer was no good, see [events.OutputRefused].
-	Unknown bool
 	// Earlier are the idempotency keys of before under which the step may have run,
 	// too, oldest first. Unknown is about the present one.
 	Earlier []Key
@@ -55,21 +51,16 @@ type Step struct {
 	Repeats, RepeatsBefore int
 	// AttemptsBefore is how many attempts there were before the present time.
 	AttemptsBefore int
-	// Sleeps says that the step has begun to sleep: it is no operation of an agent. Its Due is
-	// when it wakes, but during a pause. Then Wakes has it if it is a time of the calendar, and
-	// else Left what is left of the sleep.
-	Sleeps bool
-	Wakes  time.Time
-	Left   time.Duration
+	// Wakes is when a step wakes that sleeps, nil if that is no time of the calendar. Left is what is left of its sleep during
+	// a pause, if it is none.
+	Wakes *time.Time
+	Left  time.Duration
 	// Listens is there once the step has begun to wait for signals: it is no operation of an agent
 	// either. Its Due is when it waits no more, and Left what is left of that during a pause; both
 	// are zero if it waits for ever.
 	Listens *Listen
 	// Child is the order that does the step, nil unless there is one, or was.
 	Child *Child
-	// Leaves says that an order which did the step, or an item of it, ended with something that ran there, or may
-	// have run, and was not undone. What others do later does not change that.
-	Leaves bool
 	// LeftBy says which of its children those were, oldest first: how many resubmissions were behind the step when it was
 	// ordered. What ended before [events.LeftByFormat] is not among them.
 	LeftBy []int
@@ -83,6 +74,17 @@ type Step struct {
 	// either. Its Due is when they are reminded, or it waits no more, and Left what is left of that
 	// during a pause.
 	Approves *Approval
+
+	// Unknown says that an attempt expired without an answer and none completed
+	// since: the step may have run, or not. From [events.KeysFormat] on so it is with
+	// one whose answer was no good, see [events.OutputRefused].
+	Unknown bool
+	// Sleeps says that the step has begun to sleep: it is no operation of an agent. Its Due is
+	// when it wakes, but during a pause: see Wakes and Left.
+	Sleeps bool
+	// Leaves says that an order which did the step, or an item of it, ended with something that ran there, or may
+	// have run, and was not undone. What others do later does not change that.
+	Leaves bool
 }
 
 // Known is the name under which a step is known outside, which no migration changes: to agents, to
@@ -138,10 +140,6 @@ type Work struct {
 	Proof, Agent string
 	Input        jsontext.Value // nil: the order's
 	Error        *events.Error  // of the last attempt that failed
-	// Unanswered says that the last attempt expired, whatever came after.
-	Unanswered bool
-	// Passed says that the step failed for good, and the order goes on without it.
-	Passed bool
 	// Errors are those of all attempts of an undo, the last hundred of them: an
 	// operator sees every one (C2). Of a step there are none.
 	Errors []events.Error
@@ -151,6 +149,10 @@ type Work struct {
 	// Turn is the number of the order's event with which a place was asked for, which the attempt has or waits for; 0 if
 	// it was asked for none, or needs it no more. See [Work.Waits].
 	Turn uint64
+	// Unanswered says that the last attempt expired, whatever came after.
+	Unanswered bool
+	// Passed says that the step failed for good, and the order goes on without it.
+	Passed bool
 	// Doubtful says, of an undo, that an attempt under its present key was not answered,
 	// or with what was no good, and none completed since. It is not known before [events.KeysFormat].
 	Doubtful bool

@@ -57,5 +57,5 @@ func text(value jsontext.Value) (s string) {
 
 // dozes says that a step waits for a duration, of which a pause takes the rest.
 func dozes(s *projections.Step) bool {
-	return s.State.Idle() && s.Wakes.IsZero() && !s.Due.IsZero()
+	return s.State.Idle() && s.Wakes == nil && !s.Due.IsZero()
 }
