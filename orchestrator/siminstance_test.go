@@ -417,6 +417,9 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	if w.Opens > 0 && b.one(4, "opens") {
 		may = append(may, lane.Opened)
 	}
+	if w.Keeps > 0 {
+		may = append(may, lane.Kept)
+	}
 	if b.hung != nil {
 		may = append(may, lane.Hung)
 	}
@@ -434,6 +437,8 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	switch what {
 	case lane.Committed:
 		h.Err, b.committing = b.outcome, nil
+	case lane.Kept:
+		b.count.happened("a lane kept from its store what it had committed")
 	case lane.Turned:
 		b.count.happened("a lane waited for its turn to commit")
 		b.awaits = false

@@ -112,7 +112,7 @@ var befalls = []string{
 	"a late request arrived", "a late record was fenced", "a late record was written", "a batch was too large", "a record was too large", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
-	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "a deadline had passed by a clock that is not believed", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
+	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "a deadline had passed by a clock that is not believed", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "a lane kept from its store what it had committed", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
 	"an event in format 1", "an event in format 2", "an event in format 3", "an event in format 4",
 	"a request had a token", "a reply was forged", "the author of a command was known", "the author of a submission was known",

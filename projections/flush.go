@@ -8,6 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
+// Unwritten is of how many orders Flush would write the state.
+func (p *Partition) Unwritten() int { return len(p.dirty) }
+
 // Flush writes what was folded since the last flush.
 func (p *Partition) Flush() error {
 	b := p.store.db.NewBatch()

@@ -56,7 +56,8 @@ type entry struct {
 	lastOffset int64
 	apart      int // how many bytes of them are not in the record
 	dirty      bool
-	weighs     int // its size as the partition counts it
+	asked      bool // for it, since the last release
+	weighs     int  // its size as the partition counts it
 }
 
 // Partition returns the writer of partition id, at the point to which the
@@ -114,6 +115,7 @@ func (p *Partition) Peek(id string) (*Order, error) {
 
 func (p *Partition) load(id string) (*entry, error) {
 	if e := p.orders[id]; e != nil {
+		e.asked = true
 		return e, nil
 	}
 	o, offsets, err := p.store.record(p.store.db, p.id, id)
@@ -134,6 +136,7 @@ func (p *Partition) load(id string) (*entry, error) {
 }
 
 func (p *Partition) keep(id string, e *entry) {
+	e.asked = true
 	p.orders[id] = e
 	p.weigh(e)
 }
@@ -191,6 +194,17 @@ func (p *Partition) share() int { return cacheLimit / int(p.store.partitions.Loa
 func (p *Partition) drop(e *entry) {
 	p.bytes -= e.weighs
 	delete(p.orders, e.order.ID)
+}
+
+// Release drops from memory what is in the store and nobody asked for since the call before, but for what is dear to read
+// again: orders that wait for long cost no memory.
+func (p *Partition) Release() {
+	for _, e := range p.orders {
+		if !e.asked && !e.dirty && !e.stays() {
+			p.drop(e)
+		}
+		e.asked = false
+	}
 }
 
 // Reset throws the partition's projection away, to be folded again from the

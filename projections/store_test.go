@@ -372,3 +372,44 @@ func TestListByFailedStep(t *testing.T) {
 	expect(t, "s1 failed, but its order does not wait for it any more", found(Filter{Step: "s1"}), []string(nil))
 	expect(t, "no such step", found(Filter{Step: "s9"}), []string(nil))
 }
+
+// What is in the store, and nobody asks for, is not in memory for long: the record is read again, and is the same. What the store has
+// not yet stays.
+func TestReleased(t *testing.T) {
+	j := newJournal()
+	j.claim("i-1", 1, events.JournalFormat)
+	j.add(queued(1_000, some)...)
+	for _, id := range []string{"o-1", "o-2", "o-3"} {
+		j.add(accepted(id, "flow"), started(id, "s0", 1, start.Add(time.Minute)))
+	}
+	_, p := temporary(t)
+	must(t, fold(p, j.records))
+	must(t, p.Flush())
+	was, err := p.Order("o-1")
+	must(t, err)
+	p.Release()
+	if p.orders["o-1"] == nil || p.orders["o-2"] == nil {
+		t.Error("what was asked for just now is released")
+	}
+	_, err = p.Order("o-2")
+	must(t, err)
+	must(t, p.Commit(events.Seal{Transaction: p.Head().Transaction + 1}, p.Head().Offset+1, []Update{{Order: p.orders["o-3"].order, Offsets: []int64{p.Head().Offset}}}))
+	p.Release()
+	if p.orders["o-1"] != nil || p.orders["o-2"] == nil || p.orders["o-3"] == nil || p.orders[limitID] == nil {
+		t.Errorf("in memory are %d records", len(p.orders))
+	}
+	p.Release()
+	if p.orders["o-2"] != nil || p.orders["o-3"] == nil {
+		t.Errorf("in memory are %d records", len(p.orders))
+	}
+	size := 0
+	for _, e := range p.orders {
+		size += e.size()
+	}
+	if size != p.bytes {
+		t.Errorf("%d bytes are in memory, and %d are counted", size, p.bytes)
+	}
+	if o, err := p.Order("o-1"); o == was || !bytes.Equal(appendRecord(nil, o), appendRecord(nil, was)) || err != nil {
+		t.Errorf("it is the same in memory: %t; %v", o == was, err)
+	}
+}

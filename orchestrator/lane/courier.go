@@ -330,12 +330,6 @@ func (l *Lane) owe(b *Batch) error {
 	return nil
 }
 
-// flush writes what was folded to the store, where the courier finds it.
-func (l *Lane) flush() error {
-	l.courier.unflushed = false
-	return l.state.Flush()
-}
-
 // deliver begins to give topics what they are owed. Those that failed first: they are no more
 // than there may be room for. One that failed since it stands among the others leaves them: for
 // it there may be no room where there is some for those behind.

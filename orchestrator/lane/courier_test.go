@@ -22,6 +22,7 @@ import (
 type round struct {
 	*testing.T
 	*Lane
+	store       *projections.Store
 	wall, timer time.Time
 	end         int64 // of the journal
 	orders      int
@@ -42,8 +43,8 @@ func (r *round) owes(to string, n int) { r.Helper(); r.decides(to, n); r.commits
 
 func newRound(t *testing.T) *round {
 	t.Helper()
-	l, _ := newLane(t)
-	r := &round{T: t, Lane: l, wall: events.Time(time.Now()), timer: time.Now()}
+	l, w := newLane(t)
+	r := &round{T: t, Lane: l, store: w.store, wall: events.Time(time.Now()), timer: time.Now()}
 	l.time.Wall, l.time.Timer = func() time.Time { return r.wall }, func() time.Time { return r.timer }
 	l.format, l.cfg.StatusPatience = events.CourierFormat, 24*time.Hour
 	return r
@@ -222,7 +223,7 @@ func TestNothingIsDeliveredTwiceByOneOwner(t *testing.T) {
 			r.tell(true)
 			r.committing()
 			r.decides("", 1) // so it is busy
-			r.flushed = r.timer
+			r.flushing.at = r.timer
 			must(t, r.conclude(nil))
 		}},
 	} {

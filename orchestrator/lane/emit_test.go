@@ -124,6 +124,7 @@ func TestEventsOfUsersLeaveBehindTheCommit(t *testing.T) {
 	r.pass(deliveredEvery)
 	r.commits()
 	r.is("told of it but by the orders", len(r.committed), 0)
+	must(t, r.flush())
 	if topic, err := r.state.EmittingTo(""); r.courier.busy() || topic != "" || err != nil {
 		t.Errorf("something is left for %q: %v, %+v", topic, err, r.courier)
 	}

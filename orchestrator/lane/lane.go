@@ -29,8 +29,6 @@ const (
 	batchBytes   = 16 << 20
 	// PollRecords is how many inputs are taken from Kafka at a time.
 	PollRecords = 250
-	// flushEvery is how long a busy lane keeps committed state from the store.
-	flushEvery = 100 * time.Millisecond
 	// DueAtOnce is how many expired steps one look at the index brings. They leave
 	// room in the batch for inputs.
 	DueAtOnce = 100
@@ -146,7 +144,7 @@ type Lane struct {
 	silences silences
 	courier  courier
 	halves   *Halves
-	flushed  time.Time
+	flushing flushing
 	learned  time.Time
 	// answered is closed when Kafka has said something of topics since the lane asked.
 	answered <-chan struct{}
@@ -453,8 +451,8 @@ func (l *Lane) conclude(err error) error {
 	if b.raised > 0 {
 		return errors.Join(ErrRaised, l.flush())
 	}
-	if l.current.empty() || now.Sub(l.flushed) >= flushEvery {
-		l.flushed = now
+	l.flushing.keeps = true
+	if l.keeps() == time.Nanosecond {
 		return l.flush()
 	}
 	return nil

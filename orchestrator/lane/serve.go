@@ -37,6 +37,7 @@ type Wanted struct {
 	Stop     bool            // nothing is being committed, so it may be told to stop
 	Answered <-chan struct{} // what closes it; nil if nothing waits for it
 	Opens    time.Duration   // until an agent has room for what waits, or it is to be looked again at what was sought; 0 if time makes none
+	Keeps    time.Duration   // until committed state is to be written to the store; 0 if there is none
 }
 
 // Happened is one thing that a lane was waiting for.
@@ -68,6 +69,7 @@ const (
 	Delivered                   // a delivery ended
 	Answered                    // something is known of topics that some wait for
 	Opened                      // time has made room at an agent
+	Kept                        // committed state was kept from the store for as long as it may
 	Ticked                      // it is time to look at the deadlines
 	Idle                        // there is nothing else, and a look was wanted
 	Hung                        // one of its transactions hangs
@@ -86,10 +88,11 @@ func (l *Lane) Serve(ctx context.Context) error {
 		ctx: ctx, inputs: make(chan kgo.Fetches), hung: make(chan error),
 		batches: make(chan commit), committed: make(chan error, 1),
 		happened: make(chan Happened), lane: l,
-		tick: time.NewTicker(l.cfg.SuperviseEvery), opens: time.NewTimer(time.Hour),
+		tick: time.NewTicker(l.cfg.SuperviseEvery), opens: time.NewTimer(time.Hour), keeps: time.NewTimer(time.Hour),
 	}
 	defer b.tick.Stop()
 	defer b.opens.Stop()
+	defer b.keeps.Stop()
 	defer close(b.batches)
 	defer func() { b.turn.End(false) }()
 	begun, orders := make(chan kgo.Fetches), make(chan kgo.Fetches)
@@ -177,6 +180,7 @@ type goroutines struct {
 	hung      chan error
 	tick      *time.Ticker
 	opens     *time.Timer
+	keeps     *time.Timer
 }
 
 var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -233,10 +237,14 @@ func (g *goroutines) Next(w Wanted) Happened {
 	if !w.Stop {
 		stopping = nil
 	}
-	var opened <-chan time.Time
+	var opened, kept <-chan time.Time
 	if w.Opens > 0 {
 		g.opens.Reset(w.Opens)
 		opened = g.opens.C
+	}
+	if w.Keeps > 0 {
+		g.keeps.Reset(w.Keeps)
+		kept = g.keeps.C
 	}
 	select {
 	case fetches := <-inputs:
@@ -254,6 +262,8 @@ func (g *goroutines) Next(w Wanted) Happened {
 		return Happened{What: Answered}
 	case <-opened:
 		return Happened{What: Opened}
+	case <-kept:
+		return Happened{What: Kept}
 	case <-look:
 		return Happened{What: Idle}
 	case err := <-g.hung:
@@ -293,7 +303,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			continue
 		}
 		// Told to stop, it first hears how the commit ended.
-		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil, Answered: l.awaits(), Opens: l.opens()})
+		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil, Answered: l.awaits(), Opens: l.opens(), Keeps: l.keeps()})
 		var err error
 		switch h.What {
 		case Fetched:
@@ -318,8 +328,11 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			l.look, l.answered = true, nil
 		case Opened:
 			l.look, l.away.again = true, time.Time{}
+		case Kept:
+			err = l.flush()
 		case Ticked:
 			l.look = true
+			l.release()
 			l.prepare(nil) // so that what is known is never old
 			l.keepPosition(keepAfter)
 			l.readAdded()
