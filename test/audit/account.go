@@ -503,6 +503,7 @@ func (s *settlement) acted(a *account, e *events.Event) {
 	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false
 	}
+	s.again(a, s.next(s.Topics.Commands, s.behind[a.partition]), nil) // what transactions before have passed led to nothing
 	s.again(a, math.MaxInt64, e)
 	for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && (a.commands[0].told.other(e) != "" || a.refusedAside(e)) {
 		s.dropCommand(a, math.MaxInt64, e)

@@ -131,7 +131,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		letters: make(map[place]letter), aside: make(map[string]*origin), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
 		tooNew: make(map[int32][]newer),
-		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), either: make(map[int32]int), back: make(map[gave]bool), wentBack: make(map[passedTo]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
+		format: make(map[int32]int), decidedIn: make(map[int32]int), behind: make(map[int32]events.Positions), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), either: make(map[int32]int), back: make(map[gave]bool), wentBack: make(map[passedTo]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -174,8 +174,9 @@ type settlement struct {
 	tooNew       map[int32][]newer // what was put aside since the partition was of an older format
 
 	format map[int32]int // of each partition
-	// decidedIn is the format that it had when the transaction began that is read.
+	// decidedIn is the format that it had when the transaction began that is read, and behind what inputs the ones before were.
 	decidedIn map[int32]int
+	behind    map[int32]events.Positions
 	full      map[int32]map[*account]bool // the orders that drop inputs
 	talks     map[int32]map[*account]bool // the orders that others tell something
 	back      map[gave]bool               // signals under keys that went back
@@ -482,6 +483,7 @@ func (s *settlement) journal(r *kgo.Record) {
 		if seal, err := events.DecodeSeal(header); err == nil && seal.Transaction > 0 {
 			s.sealed(r.Partition, seal.Next)
 			s.passed(r.Partition, &seal)
+			s.behind[r.Partition] = seal.Next
 			for a := range s.talks[r.Partition] {
 				s.passWords(a, s.next(s.Topics.Internal, seal.Next))
 			}

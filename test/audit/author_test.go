@@ -152,6 +152,29 @@ func TestSettleOfWhatActsOnce(t *testing.T) {
 	}
 }
 
+// What came again, and led to nothing then, is not what an event is of days later, when its signature would not count any more.
+func TestSettleOfWhatCameAgainLongAgo(t *testing.T) {
+	const pause, resume = `{"command":"pause","id":"c-1"}`, `{"command":"resume","id":"c-2"}`
+	ana := author("operator", 0)
+	d := emptyDesk()
+	d.keys = deskKeys
+	d.claim(events.JournalFormat)
+	d.submit("o", `{"workflow":"trip"}`)
+	d.accepted(events.Event{})
+	d.signedBy(deskKeys, ana, d.topics.Commands, pause)
+	d.signedBy(deskKeys, nil, d.topics.Commands, resume)
+	d.signedBy(deskKeys, ana, d.topics.Commands, pause)
+	d.log("o", events.Event{Type: events.OrderPaused, Command: "c-1", Actor: ana}, events.Event{Type: events.OrderResumed, Command: "c-2"})
+	d.signedBy(deskKeys, nil, d.topics.Commands, resume)
+	d.signedBy(deskKeys, nil, d.topics.Commands, pause)
+	d.signedBy(deskKeys, nil, d.topics.Commands, `{"command":"resume","id":"c-3"}`)
+	later := noon.Add(7 * 24 * time.Hour)
+	d.log("o", events.Event{Type: events.OrderPaused, Command: "c-1", At: later}, events.Event{Type: events.OrderResumed, Command: "c-3", At: later})
+	if a := d.says(t, ""); a.Repeated != 2 || a.Acted != 4 {
+		t.Errorf("%d were repeated, and %d acted", a.Repeated, a.Acted)
+	}
+}
+
 // An event names who sent the reply, or the signal, behind it.
 func TestSettleOfSenders(t *testing.T) {
 	for _, test := range []struct{ sender, named, says string }{
