@@ -110,19 +110,33 @@ func TestALaneReleasesWhatNobodyAsksFor(t *testing.T) {
 	r := newRound(t)
 	id := r.commitsSome(1)[0]
 	was := r.known(id)
-	for range 2 {
-		r.release()
+	ticks := func(n int, after time.Duration) {
+		must(t, r.Lane.Run(t.Context(), &ticking{succeeding{t: t}, r, n, after}))
 	}
+	ticks(2, 0)
 	if r.known(id) != was {
 		t.Error("it is read again at once")
 	}
-	for range 2 {
-		r.pass(releaseEvery)
-		r.release()
-	}
+	ticks(2, releaseEvery)
 	if o := r.known(id); o == was || o == nil || o.Seq != was.Seq {
 		t.Errorf("%+v", o)
 	}
+}
+
+// ticking has it look at deadlines, so often and after so long, and stop.
+type ticking struct {
+	succeeding
+	of    *round
+	n     int
+	after time.Duration
+}
+
+func (k *ticking) Next(Wanted) Happened {
+	if k.n--; k.n < 0 {
+		return Happened{What: Stopped}
+	}
+	k.of.pass(k.after)
+	return Happened{What: Ticked}
 }
 
 // known is the order, as the lane has it.
