@@ -186,7 +186,6 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		l, somewhere := m.newLane(p, state), false
 		l.Narrows(halves)
 		err := l.TakeOver(ctx)
-		folding := err != nil
 		if err == nil {
 			err = m.skipLost(ctx, o, l)
 		}
@@ -223,9 +222,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
 			m.stops(o)
-			if folding { // until then the orders are told as they stood
-				err = errors.Join(err, state.Flush())
-			}
+			err = errors.Join(err, state.Flush()) // until then the orders are told as they stood
 			var tell bool
 			if wait, tell = stopped.again(err.Error(), m.now()); tell {
 				m.alarm(ctx, p, err, func() {})
@@ -234,6 +231,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			log.Info("the partition was raised to another format; taking it over in that")
 		default:
 			log.Warn("the lane ended; taking the partition over again", "failures", o.failures, "error", err)
+			err = errors.Join(err, state.Flush()) // what it kept from the store
 			if o.failures > 0 && o.failures%stuckAfter == 0 && !stuck.Load() {
 				heard := stuck
 				m.alarm(ctx, p, fmt.Errorf("%w: %d so far; the last: %w", errStuck, o.failures, err), func() { heard.Store(true) })

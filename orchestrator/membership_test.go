@@ -21,6 +21,7 @@ import (
 // kept is what becomes of a partition that the group gave, told in words.
 type kept struct {
 	*membership
+	store  *projections.Store
 	state  *projections.Partition
 	time   time.Time
 	said   []string
@@ -53,7 +54,7 @@ func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 	state, err := store.Partition(3)
 	must(t, err)
 	log := slog.New(slog.DiscardHandler)
-	k := &kept{lanes: lanes, state: state}
+	k := &kept{lanes: lanes, store: store, state: state}
 	k.membership = newMembership(lane.NewFollower(nothing{k}, false, log, time.Now), 4, log)
 	k.spawn = func(_ int32, keep func()) { keep() }
 	k.now = func() time.Time { return k.time }
@@ -209,6 +210,24 @@ func TestWhyALaneEnded(t *testing.T) {
 				t.Errorf("what came of it:\n%s\nand must:\n%s", got, c.want)
 			}
 		})
+	}
+}
+
+// What a lane committed, and kept from the store, is there when it has ended, and orders are told as they stood.
+func TestLanesWriteWhatTheyKept(t *testing.T) {
+	for _, why := range []error{errors.New("Kafka is away"), lane.ErrInputLost} {
+		var written []int64
+		keepsWith(t, func(k *kept) {
+			k.pause = func(context.Context, int32, time.Duration) bool {
+				stored, err := k.store.Partition(3)
+				must(t, err)
+				written = append(written, stored.Head().Offset)
+				return true
+			}
+		}, end{serving: why, commits: true})
+		if !slices.Equal(written, []int64{1}) {
+			t.Errorf("%v: it is written up to %v", why, written)
+		}
 	}
 }
 

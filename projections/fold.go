@@ -33,7 +33,7 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 			e = &entry{order: u.Order}
 			p.keep(u.Order.ID, e)
 		}
-		e.order, e.asked = u.Order, true
+		e.order, e.asked = u.Order, p.age
 		p.weigh(e)
 		for n, offset := range u.Offsets {
 			seq := u.Order.Seq - uint64(len(u.Offsets)-1-n)

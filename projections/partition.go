@@ -24,6 +24,9 @@ type Partition struct {
 	orders map[string]*entry
 	bytes  int // roughly, of what orders holds
 	dirty  []*entry
+	// age counts the releases, and releasing says that the last one goes on.
+	age       int
+	releasing bool
 	// was and is are of writePayloads, which uses them again within a flush.
 	was, is []payload
 
@@ -56,8 +59,8 @@ type entry struct {
 	lastOffset int64
 	apart      int // how many bytes of them are not in the record
 	dirty      bool
-	asked      bool // for it, since the last release
-	weighs     int  // its size as the partition counts it
+	asked      int // in which of the partition's ages that was last
+	weighs     int // its size as the partition counts it
 }
 
 // Partition returns the writer of partition id, at the point to which the
@@ -115,7 +118,7 @@ func (p *Partition) Peek(id string) (*Order, error) {
 
 func (p *Partition) load(id string) (*entry, error) {
 	if e := p.orders[id]; e != nil {
-		e.asked = true
+		e.asked = p.age
 		return e, nil
 	}
 	o, offsets, err := p.store.record(p.store.db, p.id, id)
@@ -136,7 +139,7 @@ func (p *Partition) load(id string) (*entry, error) {
 }
 
 func (p *Partition) keep(id string, e *entry) {
-	e.asked = true
+	e.asked = p.age
 	p.orders[id] = e
 	p.weigh(e)
 }
@@ -196,15 +199,28 @@ func (p *Partition) drop(e *entry) {
 	delete(p.orders, e.order.ID)
 }
 
+// releaseAtOnce is how many records a release drops at most: it takes some milliseconds.
+const releaseAtOnce = 10_000
+
 // Release drops from memory what is in the store and nobody asked for since the call before, but for what is dear to read
-// again: orders that wait for long cost no memory.
-func (p *Partition) Release() {
-	for _, e := range p.orders {
-		if !e.asked && !e.dirty && !e.stays() {
-			p.drop(e)
-		}
-		e.asked = false
+// again: orders that wait for long cost no memory. It says whether there is more, which the next call is about then.
+func (p *Partition) Release() (more bool) {
+	if !p.releasing {
+		p.age++
 	}
+	p.releasing = false
+	dropped := 0
+	for _, e := range p.orders {
+		if e.asked+1 < p.age && !e.dirty && !e.stays() && !e.order.itemized() {
+			if dropped == releaseAtOnce {
+				p.releasing = true
+				return true
+			}
+			p.drop(e)
+			dropped++
+		}
+	}
+	return false
 }
 
 // Reset throws the partition's projection away, to be folded again from the

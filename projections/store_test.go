@@ -413,3 +413,31 @@ func TestReleased(t *testing.T) {
 		t.Errorf("it is the same in memory: %t; %v", o == was, err)
 	}
 }
+
+// At most so many leave at a time, and what is asked for meanwhile stays.
+func TestReleasedBitByBit(t *testing.T) {
+	_, p := temporary(t)
+	id := func(n int) string { return fmt.Sprintf("o-%05d", n) }
+	for n := range releaseAtOnce + 500 {
+		o := &Order{ID: id(n)}
+		p.keep(o.ID, &entry{order: o, stored: o})
+	}
+	items := &Order{ID: "items", Steps: []Step{{Each: new(Each)}}}
+	p.keep(items.ID, &entry{order: items, stored: items})
+	if p.Release() || len(p.orders) != releaseAtOnce+501 {
+		t.Errorf("at first %d are left", len(p.orders))
+	}
+	if !p.Release() || len(p.orders) != 501 {
+		t.Errorf("then %d are left", len(p.orders))
+	}
+	for asked := range p.orders {
+		if asked != items.ID {
+			_, err := p.Order(asked)
+			must(t, err)
+			break
+		}
+	}
+	if p.Release() || len(p.orders) != 2 || p.orders[items.ID] == nil {
+		t.Errorf("in the end %d are left", len(p.orders))
+	}
+}

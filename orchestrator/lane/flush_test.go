@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -38,11 +40,11 @@ func TestForHowLongALaneKeepsWhatItCommitted(t *testing.T) {
 	keeps("after some more", 4*flushEach-time.Millisecond, more...)
 	r.decides("", 1)
 	keeps("while it decides", flushEvery-time.Millisecond, more...)
+	r.committing()
+	keeps("while it commits", flushEvery-time.Millisecond, more...)
+	must(t, r.conclude(nil))
 	r.pass(flushEvery)
-	if keeps("longer than it may", 1); r.keeps() == 0 { // else nobody wakes it
-		t.Error("nothing is kept")
-	}
-	r.current = new(Batch)
+	keeps("longer than it may", time.Nanosecond, more...) // else nobody wakes it
 	must(t, r.find())
 	keeps("when deadlines were looked at", 0, more...)
 }
@@ -120,6 +122,26 @@ func TestALaneReleasesWhatNobodyAsksFor(t *testing.T) {
 	ticks(2, releaseEvery)
 	if o := r.known(id); o == was || o == nil || o.Seq != was.Seq {
 		t.Errorf("%+v", o)
+	}
+}
+
+// It is the same order that is read again, also while what was decided on it commits for longer than it is remembered.
+func TestWhatCommitsMayBeReleased(t *testing.T) {
+	r := newRound(t)
+	id := r.commitsSome(1)[0]
+	was := r.known(id)
+	r.take(decide.On(r.env(), was, &decide.Input{Record: &decide.Record{Topic: r.topics.Commands}, Order: id, Command: &events.Command{Command: events.CommandPause}}))
+	r.committing()
+	for range 3 {
+		r.state.Release()
+	}
+	must(t, r.conclude(nil))
+	o := r.known(id)
+	must(t, r.flush())
+	stored, offsets, err := r.store.Order(r.partition, id)
+	must(t, err)
+	if !o.Paused || o.Seq != was.Seq+1 || stored.Seq != o.Seq || !stored.Paused || len(offsets) != int(o.Seq) {
+		t.Errorf("paused: %t, after %d events; in the store: %t, after %d, at %v", o.Paused, o.Seq, stored.Paused, stored.Seq, offsets)
 	}
 }
 

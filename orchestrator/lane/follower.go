@@ -38,6 +38,8 @@ type Follower struct {
 	// unchecked are those whose last folded record was not found in the journal yet;
 	// see [isLastFolded].
 	unchecked map[int32]bool
+	// released is when each partition released records.
+	released map[int32]releases
 	// restarted says when a partition was folded again from its beginning.
 	restarted map[int32]time.Time
 }
@@ -92,7 +94,7 @@ func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) 
 		journals: j, idle: idle, log: log, now: now,
 		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
 		reads: make(map[int32]int64), until: make(map[int32]end), courses: make(map[int32]*course),
-		unchecked: make(map[int32]bool), restarted: make(map[int32]time.Time),
+		unchecked: make(map[int32]bool), released: make(map[int32]releases), restarted: make(map[int32]time.Time),
 	}
 }
 
@@ -206,6 +208,7 @@ func (f *Follower) drop(p int32) {
 	delete(f.states, p)
 	delete(f.until, p)
 	delete(f.courses, p)
+	delete(f.released, p)
 }
 
 // leave ends to follow p, which is not known from then on.
@@ -257,6 +260,11 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wake()
+	for p, state := range f.states {
+		r := f.released[p]
+		r.release(state, f.now())
+		f.released[p] = r
+	}
 	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
 		state := f.states[fetched.Partition]
 		if state == nil {

@@ -90,6 +90,30 @@ func TestAFollowerGoesOn(t *testing.T) {
 	}
 }
 
+// What a follower folds, and nobody asks for, is not in memory for long, whether anything comes or not.
+func TestAFollowerReleasesWhatNobodyAsksFor(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		l, order, _ := newFolded(t)
+		clock := time.Now()
+		f := NewFollower(&fetched{}, idle, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+		f.Follow(l.state, l.partition)
+		f.Ahead([]int32{l.partition})
+		f.Ahead(nil)
+		was, err := l.state.Order(order)
+		must(t, err)
+		for _, after := range []time.Duration{0, 0, releaseEvery} {
+			if o, err := l.state.Peek(order); o != was || err != nil {
+				t.Fatalf("idle %t: it is read again too soon: %v", idle, err)
+			}
+			clock = clock.Add(after)
+			must(t, f.Once(t.Context()))
+		}
+		if o, err := l.state.Peek(order); o == was || o == nil || err != nil {
+			t.Errorf("idle %t: it is in memory: %t; %v", idle, o == was, err)
+		}
+	}
+}
+
 // A state that was handed over is folded by nobody else.
 func TestAFollowerHandsOver(t *testing.T) {
 	l, _, last := newFolded(t)

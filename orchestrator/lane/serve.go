@@ -332,7 +332,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			err = l.flush()
 		case Ticked:
 			l.look = true
-			l.release()
+			l.flushing.releases.release(l.state, l.time.Timer())
 			l.prepare(nil) // so that what is known is never old
 			l.keepPosition(keepAfter)
 			l.readAdded()
