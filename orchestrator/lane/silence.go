@@ -2,7 +2,9 @@ package lane
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -79,7 +81,8 @@ func (l *Lane) listen() {
 	if forget {
 		all.forgot = now.timer
 	}
-	for topic, w := range l.agents.windows {
+	for _, topic := range slices.Sorted(maps.Keys(l.agents.windows)) { // what it tells the journal has an order
+		w := l.agents.windows[topic]
 		if forget {
 			w.Forget(now.wall) // else what is held keeps others from being alone
 		}
