@@ -418,16 +418,16 @@ func TestReleased(t *testing.T) {
 func TestReleasedBitByBit(t *testing.T) {
 	_, p := temporary(t)
 	id := func(n int) string { return fmt.Sprintf("o-%05d", n) }
-	for n := range releaseAtOnce + 500 {
+	for n := range 2*releaseAtOnce + 500 {
 		o := &Order{ID: id(n)}
 		p.keep(o.ID, &entry{order: o, stored: o})
 	}
 	items := &Order{ID: "items", Steps: []Step{{Each: new(Each)}}}
 	p.keep(items.ID, &entry{order: items, stored: items})
-	if p.Release() || len(p.orders) != releaseAtOnce+501 {
+	if p.Release() || len(p.orders) != 2*releaseAtOnce+501 {
 		t.Errorf("at first %d are left", len(p.orders))
 	}
-	if !p.Release() || len(p.orders) != 501 {
+	if !p.Release() || len(p.orders) != releaseAtOnce+501 {
 		t.Errorf("then %d are left", len(p.orders))
 	}
 	for asked := range p.orders {
@@ -437,7 +437,7 @@ func TestReleasedBitByBit(t *testing.T) {
 			break
 		}
 	}
-	if p.Release() || len(p.orders) != 2 || p.orders[items.ID] == nil {
+	if !p.Release() || p.Release() || len(p.orders) != 2 || p.orders[items.ID] == nil {
 		t.Errorf("in the end %d are left", len(p.orders))
 	}
 }
