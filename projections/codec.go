@@ -327,17 +327,10 @@ func (w *writer) sleeps(o *Order) {
 		w.int(int64(s.AttemptsBefore))
 		w.truth(s.Sleeps)
 		if s.Sleeps {
-			w.time(s.wakes())
+			w.time(s.WakesAt())
 			w.int(s.Left.Milliseconds())
 		}
 	}
-}
-
-func (s *Step) wakes() time.Time {
-	if s.Wakes == nil {
-		return time.Time{}
-	}
-	return *s.Wakes
 }
 
 // sleeps reads what the writer's sleeps wrote.

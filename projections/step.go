@@ -91,6 +91,14 @@ type Step struct {
 // orders that do it, and in idempotency keys.
 func (s *Step) Known() string { return cmp.Or(s.Alias, s.Name) }
 
+// WakesAt is the time of the calendar at which a step wakes that sleeps, zero if there is none.
+func (s *Step) WakesAt() time.Time {
+	if s.Wakes == nil {
+		return time.Time{}
+	}
+	return *s.Wakes
+}
+
 // Fresh says that nobody was asked for the step, and nothing is known of it that a migration must keep.
 func (s *Step) Fresh() bool {
 	return s.IdempotencyKey == "" && s.Child == nil && s.Each == nil && (s.State == NotStarted || s.State == Failed) && !s.Passed

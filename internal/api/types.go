@@ -388,13 +388,10 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 			Name: s.Name, KnownAs: text(s.Alias), State: s.State, Attempt: s.Attempt,
 			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount, Uncounted: s.Uncounted,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
-			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Passed: s.Passed, Unknown: s.Unknown, Leaves: s.Leaves, LeftBy: leftBy(o.LeftBy(s)), EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
+			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.WakesAt()), Passed: s.Passed, Unknown: s.Unknown, Leaves: s.Leaves, LeftBy: leftBy(o.LeftBy(s)), EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
 		}
 		if s.State.Idle() && s.Due.IsZero() && s.Wakes == nil && (s.Left > 0 || s.State == projections.Sleeping) {
 			order.Steps[i].Left = new(s.Left.String())
-		}
-		if s.Wakes != nil {
-			order.Steps[i].Wakes = at(*s.Wakes)
 		}
 		order.Steps[i].Listens = listensOf(s)
 		order.Steps[i].Approves, order.Steps[i].Child, order.Steps[i].Items = approvesOf(s.Approves), childOf(s.Child), itemsOf(s)

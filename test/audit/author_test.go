@@ -29,6 +29,16 @@ func (d *desk) signedBy(keys *proof.Keys, by *events.Actor, topic, value string)
 	}
 }
 
+// keyedDesk is one whose keys are known, with order o accepted.
+func keyedDesk() *desk {
+	d := emptyDesk()
+	d.keys = deskKeys
+	d.claim(events.JournalFormat)
+	d.submit("o", `{"workflow":"trip"}`)
+	d.accepted(events.Event{})
+	return d
+}
+
 // accepted has order o be accepted, by what was submitted.
 func (d *desk) accepted(e events.Event) {
 	submission, err := events.Decode[events.Submission](d.records[d.topics.Orders][0].Value)
@@ -129,11 +139,7 @@ func TestSettleOfWhatActsOnce(t *testing.T) {
 		"signed yesterday, and done":           {again: author("operator", 30*time.Hour), value: pause, led: &events.Event{Type: events.OrderPaused, Command: "c-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := emptyDesk()
-			d.keys = deskKeys
-			d.claim(events.JournalFormat)
-			d.submit("o", `{"workflow":"trip"}`)
-			d.accepted(events.Event{})
+			d := keyedDesk()
 			d.signedBy(deskKeys, ana, d.topics.Commands, pause)
 			all := []events.Event{paused}
 			if !test.straight {
@@ -156,11 +162,7 @@ func TestSettleOfWhatActsOnce(t *testing.T) {
 func TestSettleOfWhatCameAgainLongAgo(t *testing.T) {
 	const pause, resume = `{"command":"pause","id":"c-1"}`, `{"command":"resume","id":"c-2"}`
 	ana := author("operator", 0)
-	d := emptyDesk()
-	d.keys = deskKeys
-	d.claim(events.JournalFormat)
-	d.submit("o", `{"workflow":"trip"}`)
-	d.accepted(events.Event{})
+	d := keyedDesk()
 	d.signedBy(deskKeys, ana, d.topics.Commands, pause)
 	d.signedBy(deskKeys, nil, d.topics.Commands, resume)
 	d.signedBy(deskKeys, ana, d.topics.Commands, pause)

@@ -373,7 +373,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for i, want := range l.Steps {
 		got := &o.Steps[i]
-		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !wakes(got).Equal(want.Wakes) || !sameChild(got.Child, want.Child) || got.Leaves != want.Leaves || !slices.Equal(o.LeftBy(got), want.LeftBy) || !sameItems(got.Each, want.Items) {
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.WakesAt().Equal(want.Wakes) || !sameChild(got.Child, want.Child) || got.Leaves != want.Leaves || !slices.Equal(o.LeftBy(got), want.LeftBy) || !sameItems(got.Each, want.Items) {
 			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
 		}
 		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)
@@ -575,12 +575,4 @@ func must(t T, err error) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-}
-
-// wakes is the time of the calendar at which a step wakes, zero if there is none.
-func wakes(s *projections.Step) time.Time {
-	if s.Wakes == nil {
-		return time.Time{}
-	}
-	return *s.Wakes
 }
