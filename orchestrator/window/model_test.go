@@ -291,6 +291,22 @@ func TestABurst(t *testing.T) {
 	})
 }
 
+// Of an agent that takes half of what is believed of one, or less, what leaves before its pace shows may
+// expire: the first window, half of that once the rate is halved, and so on, and no more than twice the first in all.
+func TestTheFirstWindow(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		for _, rate := range []float64{50, 45, 40, 35, 30, 25} {
+			m := newModel(t, lanes, 1, skips)
+			pace := time.Duration(float64(time.Second) / rate)
+			m.work["a"] = func() time.Duration { return pace } // always: nothing is quicker than another
+			m.submit(500, "a", 4*time.Second)
+			m.run(500, time.Hour)
+			const first = 100 * 4 / 2
+			m.ended(500, 2*first, 500*pace, 2)
+		}
+	})
+}
+
 // A lane that had an agent for itself does not take it that it has it later.
 func TestOneLaneHadMore(t *testing.T) {
 	all(t, func(t *testing.T, lanes int, skips bool) {
