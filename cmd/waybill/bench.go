@@ -12,11 +12,12 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/bench"
 	"github.com/waybill-dev/waybill/internal/tracing"
+	"github.com/waybill-dev/waybill/orchestrator"
 )
 
 func newBench() *cobra.Command {
 	var kafka kafkaFlags
-	o, profile := bench.Options{}, ""
+	o, profile, standby := bench.Options{}, "", ""
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure orders per second and latency",
@@ -50,6 +51,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.Float64Var(&o.Compensate, "compensate", 0, "orders of a hundred whose last step fails for good, and which are undone")
 	flags.Float64Var(&o.Retries, "retries", 0, "steps of a hundred that fail once, and are asked for again 100 ms later")
 	flags.IntVar(&o.Instances, "instances", 1, "orchestrators that share the partitions, all in this process")
+	flags.StringVar(&standby, "standby", "all", "what the instances keep: all follow all partitions, or owned")
 	flags.IntVar(&o.Pipe, "pipe", 0, "in place of orchestrators, so many writers of the same records that decide nothing: the limit to compare with")
 	flags.IntVar(&o.Consoles, "consoles", 0, "with --rates, so many pages of the console that are open and kept current, half the first one and half lists of orders")
 	flags.IntVar(&o.Waiting, "waiting", 0, "orders that wait for an agent that is not there, besides")
@@ -64,7 +66,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "pipe", "waiting", "consoles", "rebuild", "idle", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "standby", "pipe", "waiting", "consoles", "rebuild", "idle", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -73,6 +75,9 @@ Two versions are compared by several runs of each, which -o json writes:
 		}
 		if o.Steps < 1 || o.Steps > 100 || o.Instances < 1 || o.Instances > 100 || o.Payload < 0 || o.Payload > 256<<10 {
 			return usageError{errors.New("--steps and --instances go from 1 to 100, --payload from 0 to 262144 bytes")}
+		}
+		if o.Standby = orchestrator.Standby(standby); o.Standby != orchestrator.StandbyAll && o.Standby != orchestrator.StandbyOwned {
+			return usageError{fmt.Errorf("--standby is %s or %s, not %q", orchestrator.StandbyAll, orchestrator.StandbyOwned, standby)}
 		}
 		if o.Waiting < 0 {
 			return usageError{errors.New("--waiting is so many orders, from 0")}
@@ -117,7 +122,7 @@ Two versions are compared by several runs of each, which -o json writes:
 			}
 			o.Brokers = kafka.brokers
 		}
-		o.Logger = logging.logger(cmd)
+		o.Logger, o.Version = logging.logger(cmd), programVersion().Version
 		traces, err := tracing.FromEnvironment(cmd.Context(), "waybill", programVersion().Version)
 		if err != nil {
 			return usageError{err}
@@ -145,6 +150,7 @@ Two versions are compared by several runs of each, which -o json writes:
 			row("", fmt.Sprintf("%d orders in %.0f s, %d under way, %d partitions", r.Orders, r.Seconds, r.InFlight, r.Partitions))
 			row("One at a time", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", r.SingleP50, r.SingleP99))
 			row("An order", fmt.Sprintf("%.1f records, %.0f bytes, %.0f compressed", r.RecordsPerOrder, r.BytesPerOrder, r.WireBytesPerOrder))
+			row("", fmt.Sprintf("%.2f produce requests, %.2f transactions", r.RequestsAnOrder, r.TransactionsAnOrder))
 			if x := r.Overload; x != nil {
 				row("Overload", fmt.Sprintf("%.0f orders/s for %.0f s, of which %.0f/s ended: %d taken, %d turned away, %d in Error, %d asked again", x.PerSecond, x.Seconds, x.Carried, x.Submitted, x.TurnedAway, x.Errors, x.AskedAgain))
 				row("", fmt.Sprintf("p50 %.1f ms, p99 %.1f ms; normal: p50 %.1f ms, p99 %.1f ms", x.P50, x.P99, x.NormalP50, x.NormalP99))

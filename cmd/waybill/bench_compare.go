@@ -16,7 +16,9 @@ func newBenchCompare() *cobra.Command {
 		Long: `Compares runs that waybill bench -o json wrote, several one behind the other in
 each file. Of each figure it prints the medians, from where to where the runs
 went, and by how much they differ; or ~ if that may be chance (p is 0.05 or more, in
-the exact test of Mann and Whitney). For less it takes four runs of each.`,
+the exact test of Mann and Whitney). For less it takes four runs of each: of fewer, more
+runs are asked for. Of twenty figures that did not change one is expected to be below.
+Settings that only one side has, and conditions in which the runs differ, are named.`,
 		Args: cobra.ExactArgs(2),
 	}
 	out := addOutput(cmd.Flags())
@@ -37,7 +39,14 @@ the exact test of Mann and Whitney). For less it takes four runs of each.`,
 				if n > 0 {
 					row()
 				}
+				if c.Only != "" {
+					row(c.Setting + ": only in " + map[string]string{"old": args[0], "new": args[1]}[c.Only])
+					continue
+				}
 				row(c.Setting)
+				for _, u := range c.Unlike {
+					row("not under the same conditions: " + u)
+				}
 				row("FIGURE", "OLD", "FROM TO", "NEW", "FROM TO", "CHANGE")
 				for _, f := range c.Changes {
 					row(f.Figure, figure(f.Old), spread(f.OldSpread), figure(f.New), spread(f.NewSpread), delta(&f))
@@ -69,6 +78,8 @@ func spread(s [2]float64) string { return figure(s[0]) + " " + figure(s[1]) }
 func delta(c *bench.Change) string {
 	sure := fmt.Sprintf("(p=%.3f, %d+%d runs)", c.P, c.OldRuns, c.NewRuns)
 	switch {
+	case c.Few():
+		return "take more runs " + sure
 	case !c.Differs:
 		return "~ " + sure
 	case c.Old == 0:

@@ -29,7 +29,11 @@ func readJSON(flag, arg string, stdin io.Reader) ([]byte, error) {
 		}
 	}
 	if err := checkJSON(value); err != nil {
-		return nil, usageError{fmt.Errorf("%s:%w", name, err)}
+		err = fmt.Errorf("%s:%w", name, err)
+		if _, missing := os.Stat(arg); name == flag && missing == nil {
+			err = fmt.Errorf("%w; for what is in that file, write %s @%s", err, flag, arg)
+		}
+		return nil, usageError{err}
 	}
 	return value, nil
 }

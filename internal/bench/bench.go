@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -68,6 +69,8 @@ type Options struct {
 	// KafkaContainer, if any, names the container on this machine in which the Kafka
 	// of Brokers runs: what it uses is read of Docker.
 	KafkaContainer string
+	// Standby is that of the instances; empty is theirs.
+	Standby orchestrator.Standby
 	// Idle, if not 0, is for how long it is measured before what doing nothing costs.
 	Idle time.Duration
 	// Consoles is how many pages of the console are open while Rates are measured, kept current as a browser does it.
@@ -83,6 +86,8 @@ type Options struct {
 	// Traces, if not nil, has traces made of the orders.
 	Traces *tracing.Setup
 	Logger *slog.Logger
+	// Version is Waybill's, for the report.
+	Version string
 
 	namespace string // drawn if empty
 }
@@ -90,13 +95,20 @@ type Options struct {
 // Report is what was measured. But for those of Rungs, latencies are from the
 // submission's produce call to the caller's reading of the completed status message.
 type Report struct {
+	// Version is Waybill's, if somebody said it, and Began when the measurement did, in RFC 3339.
+	Version    string     `json:"version,omitzero"`
+	Began      string     `json:"began,omitzero"`
+	Conditions Conditions `json:"conditions,omitzero"`
+
 	Broker     string `json:"broker"`
 	Partitions int32  `json:"partitions"`
 	Instances  int    `json:"instances"`
-	Pipe       int    `json:"pipe,omitzero"`
-	Shape      Shape  `json:"shape"`
-	Waiting    int    `json:"waiting,omitzero"`
-	Consoles   int    `json:"consoles,omitzero"`
+	// Standby is what was asked for; empty is that all instances follow all partitions.
+	Standby  string `json:"standby,omitzero"`
+	Pipe     int    `json:"pipe,omitzero"`
+	Shape    Shape  `json:"shape"`
+	Waiting  int    `json:"waiting,omitzero"`
+	Consoles int    `json:"consoles,omitzero"`
 	// Owned is how many seconds after they were begun the instances had shared all partitions
 	// and were ready.
 	Owned float64 `json:"owned_after_s,omitzero"`
@@ -116,6 +128,9 @@ type Report struct {
 	BytesPerOrder   float64 `json:"bytes_per_order,omitzero"`
 	// WireBytesPerOrder is what of BytesPerOrder was left after compression.
 	WireBytesPerOrder float64 `json:"wire_bytes_per_order,omitzero"`
+	// RequestsAnOrder are produce requests, and TransactionsAnOrder those that were ended, by commit or not.
+	RequestsAnOrder     float64 `json:"produce_requests_per_order,omitzero"`
+	TransactionsAnOrder float64 `json:"transactions_per_order,omitzero"`
 	// CPU is the processor time of this process over the time that passed: 1
 	// is one core.
 	CPU         float64 `json:"cpu_cores,omitzero"`
@@ -130,6 +145,37 @@ type Report struct {
 	// rates that were not, because too much of what had arrived before did not end.
 	Rungs   []Rung    `json:"rungs,omitempty"`
 	LeftOut []float64 `json:"rates_left_out,omitempty"`
+}
+
+// Conditions are those of a measurement that say nothing of what was measured: runs of which they differ are
+// compared, but not silently.
+type Conditions struct {
+	System     string `json:"system"` // as linux/amd64
+	Processors int    `json:"processors"`
+	Go         string `json:"go"`
+	WarmUp     string `json:"warm_up"`
+	Duration   string `json:"duration"`
+	Single     int    `json:"single,omitzero"`
+	MaxLag     string `json:"max_lag,omitzero"`
+	Overload   string `json:"overload,omitzero"`
+	Traced     bool   `json:"traced,omitzero"`
+}
+
+func conditions(o *Options) Conditions {
+	c := Conditions{
+		System: runtime.GOOS + "/" + runtime.GOARCH, Processors: runtime.GOMAXPROCS(0), Go: runtime.Version(),
+		WarmUp: o.WarmUp.String(), Duration: o.Duration.String(), Traced: o.Traces != nil,
+	}
+	if len(o.Rates) == 0 {
+		c.Single = o.Single
+	}
+	if o.MaxLag > 0 {
+		c.MaxLag = o.MaxLag.String()
+	}
+	if o.Overload > 0 {
+		c.Overload = o.Overload.String()
+	}
+	return c
 }
 
 // Rebuilt is how long it took an instance without any state until it owned all partitions
@@ -166,7 +212,13 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	defer os.RemoveAll(dir)
 
 	var inside []kgo.Opt // by which instances reach a broker in their process
-	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Pipe: o.Pipe, Shape: o.Shape, Waiting: o.Waiting, Consoles: o.Consoles, InFlight: o.InFlight}
+	report := &Report{
+		Version: o.Version, Began: time.Now().UTC().Format(time.RFC3339), Conditions: conditions(&o),
+		Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Pipe: o.Pipe, Shape: o.Shape, Waiting: o.Waiting, Consoles: o.Consoles, InFlight: o.InFlight,
+	}
+	if o.Standby != orchestrator.StandbyAll {
+		report.Standby = string(o.Standby)
+	}
 	if len(o.Brokers) == 0 {
 		report.Broker = "embedded"
 		if o.Fsync {
@@ -226,7 +278,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	instance := func(ctx context.Context) error {
 		id := fmt.Sprintf("bench-%d", len(instances)+1)
 		i, err := orchestrator.New(ctx, orchestrator.Config{
-			ID: id, Namespace: namespace, Kafka: within, DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
+			ID: id, Namespace: namespace, Kafka: within, DataDir: filepath.Join(dir, id), Standby: o.Standby, MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
 		})
 		if err != nil {
 			return err

@@ -35,6 +35,13 @@ func TestRun(t *testing.T) {
 			r.RecordsPerOrder < 16 || r.RecordsPerOrder > 18 || r.BytesPerOrder < 1000 {
 			t.Errorf("%+v", r)
 		}
+		// A transaction has requests to several partitions, and agents and the caller have others.
+		if r.TransactionsAnOrder <= 0 || r.RequestsAnOrder <= r.TransactionsAnOrder {
+			t.Errorf("%v transactions and %v requests an order", r.TransactionsAnOrder, r.RequestsAnOrder)
+		}
+		if c := r.Conditions; c.Single != 10 || c.Duration != "0s" || c.Processors < 1 || c.Traced || r.Began == "" {
+			t.Errorf("measured under %+v, from %q on", c, r.Began)
+		}
 		oracle.Until(t, "no topic is left behind", func() error { // Kafka may take its time
 			after, err := b.Admin(t).ListTopics(t.Context())
 			if err != nil {

@@ -17,7 +17,11 @@ import (
 // Comparison is what changed in one setting: orders of a shape on a broker, at a rate or
 // with so many under way.
 type Comparison struct {
-	Setting string   `json:"setting"`
+	Setting string `json:"setting"`
+	// Only says on which side alone it was measured, old or new: then there are no Changes.
+	Only string `json:"only,omitzero"`
+	// Unlike are the conditions in which the runs differ, as "warm-up 3s, now 5s".
+	Unlike  []string `json:"unlike,omitempty"`
 	Changes []Change `json:"changes"`
 }
 
@@ -33,9 +37,18 @@ type Change struct {
 	NewRuns   int        `json:"new_runs"`
 	// P is how likely the runs would lie at least so far apart if nothing had changed:
 	// the exact test of Mann and Whitney, on both sides. Differs says that it is below
-	// 0.05, for which each side needs four runs.
+	// 0.05, for which each side needs four runs. So is one figure of twenty if nothing changed.
 	P       float64 `json:"p"`
 	Differs bool    `json:"differs"`
+}
+
+// Few says that P could not have been below 0.05, whatever the runs were.
+func (c *Change) Few() bool {
+	ways := 1.0
+	for n := range c.NewRuns {
+		ways = ways * float64(c.OldRuns+n+1) / float64(n+1)
+	}
+	return 2/ways >= 0.05
 }
 
 // ReadReports reads reports, one behind the other, as runs have written them to one
@@ -59,16 +72,22 @@ func ReadReports(r io.Reader) (all []Report, err error) {
 	}
 }
 
-// Compare compares runs setting by setting. It leaves out what only one side has, and
+// Compare compares runs setting by setting. Behind those stand the settings that only one side has. It
 // fails if that is all.
 func Compare(before, after []Report) ([]Comparison, error) {
 	olds, news := figures(before), figures(after)
-	var all []Comparison
+	var all, alone []Comparison
+	for _, setting := range inOrder(news) {
+		if olds[setting] == nil {
+			alone = append(alone, Comparison{Setting: setting, Only: "new"})
+		}
+	}
 	for _, setting := range inOrder(olds) {
 		if news[setting] == nil {
+			alone = append(alone, Comparison{Setting: setting, Only: "old"})
 			continue
 		}
-		c := Comparison{Setting: setting}
+		c := Comparison{Setting: setting, Unlike: unlike(olds[setting].conditions, news[setting].conditions)}
 		for _, name := range olds[setting].names {
 			if old, now := olds[setting].runs[name], news[setting].runs[name]; len(now) > 0 {
 				c.Changes = append(c.Changes, change(name, old, now))
@@ -80,7 +99,42 @@ func Compare(before, after []Report) ([]Comparison, error) {
 		return nil, fmt.Errorf("nothing was measured on both sides: of old there is %s; of new, %s",
 			strings.Join(slices.Sorted(maps.Keys(olds)), "; "), strings.Join(slices.Sorted(maps.Keys(news)), "; "))
 	}
-	return all, nil
+	return append(all, alone...), nil
+}
+
+// unlike says in which conditions runs differ, also those of one side among themselves. Runs of before
+// they were noted say nothing.
+func unlike(before, after []Conditions) (all []string) {
+	type condition struct {
+		name string
+		of   func(*Conditions) any
+	}
+	for _, c := range []condition{
+		{"system", func(c *Conditions) any { return c.System }},
+		{"processors", func(c *Conditions) any { return c.Processors }},
+		{"Go", func(c *Conditions) any { return c.Go }},
+		{"warm-up", func(c *Conditions) any { return c.WarmUp }},
+		{"duration", func(c *Conditions) any { return c.Duration }},
+		{"one at a time", func(c *Conditions) any { return c.Single }},
+		{"max-lag", func(c *Conditions) any { return cmp.Or(c.MaxLag, "none") }},
+		{"overload", func(c *Conditions) any { return cmp.Or(c.Overload, "none") }},
+		{"traced", func(c *Conditions) any { return c.Traced }},
+	} {
+		values := func(runs []Conditions) (all []string) {
+			for n := range runs {
+				if value := fmt.Sprint(c.of(&runs[n])); runs[n] != (Conditions{}) && !slices.Contains(all, value) {
+					all = append(all, value)
+				}
+			}
+			slices.Sort(all)
+			return all
+		}
+		old, now := values(before), values(after)
+		if len(old) > 0 && len(now) > 0 && (len(old) > 1 || !slices.Equal(old, now)) {
+			all = append(all, fmt.Sprintf("%s %s, now %s", c.name, strings.Join(old, " and "), strings.Join(now, " and ")))
+		}
+	}
+	return all
 }
 
 // Summary is what runs measured with one setting.
@@ -114,9 +168,10 @@ func inOrder(all map[string]*setting) []string {
 
 // setting is what runs measured, in the order in which it was first seen.
 type setting struct {
-	place int
-	names []string
-	runs  map[string][]float64
+	place      int
+	names      []string
+	runs       map[string][]float64
+	conditions []Conditions
 }
 
 func (s *setting) add(name string, value float64) {
@@ -162,8 +217,11 @@ func (r *Report) Describe() string {
 }
 
 func (r *Report) besides() (said string) {
+	if r.Standby != "" {
+		said = ", standby " + r.Standby
+	}
 	if r.Pipe > 0 {
-		said = fmt.Sprintf(", moved by %d writers that decide nothing", r.Pipe)
+		said += fmt.Sprintf(", moved by %d writers that decide nothing", r.Pipe)
 	}
 	if r.Waiting > 0 {
 		said += fmt.Sprintf(", beside %d that wait", r.Waiting)
@@ -181,6 +239,7 @@ func figures(reports []Report) map[string]*setting {
 		if all[name] == nil {
 			all[name] = &setting{place: len(all), runs: make(map[string][]float64)}
 		}
+		all[name].conditions = append(all[name].conditions, r.Conditions)
 		return all[name]
 	}
 	for n := range reports {
@@ -197,6 +256,10 @@ func figures(reports []Report) map[string]*setting {
 			s.add("compressed bytes/order", r.WireBytesPerOrder)
 			s.add("cores", r.CPU)
 			s.add("us/order", r.CPUPerOrder)
+			if r.RequestsAnOrder > 0 {
+				s.add("produce requests/order", r.RequestsAnOrder)
+				s.add("transactions/order", r.TransactionsAnOrder)
+			}
 			s.add("MiB", r.Memory)
 			s.addKafkas(r.Kafka)
 			s.addAtRest(r)

@@ -49,7 +49,7 @@ func TestCompare(t *testing.T) {
 	few = after[:3]
 	of := func(old, now []Report, figure string) Change {
 		all, err := Compare(old, now)
-		if err != nil || len(all) != 1 || all[0].Setting != "embedded, 4 partitions, 1 instances, 3 steps, 200 orders/s" {
+		if err != nil || len(all) != 3 || all[0].Setting != "embedded, 4 partitions, 1 instances, 3 steps, 200 orders/s" {
 			t.Fatalf("%+v, %v", all, err)
 		}
 		for _, c := range all[0].Changes {
@@ -77,13 +77,18 @@ func TestCompare(t *testing.T) {
 		t.Errorf("the median of four is between the middle ones: %+v", c)
 	}
 
+	all, err := Compare(before, after)
+	if err != nil || all[1].Only != "new" || !strings.HasSuffix(all[1].Setting, " 400 orders/s") || all[2].Only != "old" || !strings.HasSuffix(all[2].Setting, " 100 orders/s") {
+		t.Errorf("what only one side has: %+v, %v", all, err)
+	}
+
 	other := ladderOf(1, 200)
 	other.Shape.Payload = 2048
 	if _, err := Compare(before, []Report{other}); err == nil || !strings.Contains(err.Error(), "3 steps, 2048 bytes of input, 200 orders/s") {
 		t.Errorf("orders of other shapes were compared: %v", err)
 	}
 	closed := Report{Broker: "embedded", InFlight: 1024, OrdersPerSecond: 10}
-	if all, err := Compare([]Report{closed}, []Report{closed, other}); err != nil || len(all) != 1 || all[0].Changes[0].Figure != "orders/s" || all[0].Changes[0].New != 10 {
+	if all, err := Compare([]Report{closed}, []Report{closed, other}); err != nil || len(all) != 2 || all[0].Changes[0].Figure != "orders/s" || all[0].Changes[0].New != 10 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -116,6 +121,66 @@ func TestCompareAtRest(t *testing.T) {
 	}
 	if all, err := Compare([]Report{ladderOf(1, 100)}, []Report{ladderOf(2, 100)}); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// Runs of which the conditions differ are compared, and that is said; of those that have noted none nothing is.
+func TestCompareUnlike(t *testing.T) {
+	under := func(durations ...string) (all []Report) {
+		for _, d := range durations {
+			r := ladderOf(1, 100)
+			if d != "" {
+				r.Conditions = Conditions{System: "linux/amd64", Processors: 2, Duration: d}
+			}
+			all = append(all, r)
+		}
+		return all
+	}
+	for _, c := range []struct {
+		old, now []Report
+		want     string
+	}{
+		{under("8s", "8s"), under("8s"), ""},
+		{under("8s"), under("1s"), "duration 8s, now 1s"},
+		{under("8s"), under("8s", "1s"), "duration 8s, now 1s and 8s"},
+		{under("8s", "1s"), under("1s", "8s"), "duration 1s and 8s, now 1s and 8s"},
+		{under(""), under("1s"), ""},
+		{under("1s", ""), under("1s"), ""},
+	} {
+		all, err := Compare(c.old, c.now)
+		if err != nil || strings.Join(all[0].Unlike, "; ") != c.want {
+			t.Errorf("%+v, %v; not %q", all, err, c.want)
+		}
+	}
+	traced := under("8s")
+	traced[0].Conditions.Traced = true
+	if all, err := Compare(under("8s"), traced); err != nil || !slices.Equal(all[0].Unlike, []string{"traced false, now true"}) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	owned := under("8s")
+	owned[0].Standby = "owned"
+	if _, err := Compare(under("8s"), owned); err == nil {
+		t.Error("instances that follow all and those that do not were compared")
+	}
+}
+
+// Of too few runs nothing can be said, whatever they measured.
+func TestFewRuns(t *testing.T) {
+	for _, c := range []struct {
+		old, now int
+		few      bool
+	}{{1, 1, true}, {3, 3, true}, {3, 4, true}, {3, 5, false}, {4, 4, false}, {2, 7, true}, {2, 8, false}} {
+		change := Change{OldRuns: c.old, NewRuns: c.now}
+		var old, now []float64
+		for n := range c.old {
+			old = append(old, float64(n))
+		}
+		for n := range c.now {
+			now = append(now, float64(100+n))
+		}
+		if change.Few() != c.few || (mannWhitney(old, now) < 0.05) == c.few {
+			t.Errorf("%d and %d: few: %t, p at least %g", c.old, c.now, change.Few(), mannWhitney(old, now))
+		}
 	}
 }
 

@@ -246,6 +246,7 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	l.take()
 	began, cpu := time.Now(), processorTime()
 	records, bytes, wire := written.read()
+	requests, transactions := written.requests.Load(), written.transactions.Load()
 	if o.Orders == 0 {
 		if err := wait(ctx, o.Duration); err != nil {
 			return err
@@ -259,6 +260,7 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	latencies := l.take()
 	passed, used := time.Since(began), processorTime()-cpu
 	records2, bytes2, wire2 := written.read()
+	requests2, transactions2 := written.requests.Load(), written.transactions.Load()
 	kafkas, err := l.consumed(ctx)
 	if err != nil {
 		return err
@@ -276,6 +278,8 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	report.RecordsPerOrder = float64(records2-records) / orders
 	report.BytesPerOrder = float64(bytes2-bytes) / orders
 	report.WireBytesPerOrder = float64(wire2-wire) / orders
+	report.RequestsAnOrder = float64(requests2-requests) / orders
+	report.TransactionsAnOrder = float64(transactions2-transactions) / orders
 	report.CPU = used.Seconds() / passed.Seconds()
 	report.CPUPerOrder = float64(used.Microseconds()) / orders
 	report.Memory = residentMiB()

@@ -59,9 +59,11 @@ type measured struct {
 	Versions string         `json:"versions"`
 	Kafka    string         `json:"kafka,omitzero"` // its image
 	Runs     []bench.Report `json:"runs"`
-	// Profile is where the time went in another run, ProfileOf the arguments of that.
-	Profile   string `json:"profile,omitempty"`
-	ProfileOf string `json:"profile_of,omitempty"`
+	// Profile are the functions in which the time went in another run, Shares the kinds of work, and ProfileOf
+	// the arguments of that run.
+	Profile   string  `json:"profile,omitempty"`
+	Shares    []share `json:"shares,omitempty"`
+	ProfileOf string  `json:"profile_of,omitempty"`
 }
 
 type measuring struct {
@@ -109,7 +111,7 @@ func (m *measuring) all(ctx context.Context, parts []part) (err error) {
 			}
 			if p.profile != "" && n == m.runs-1 {
 				f.ProfileOf = p.profile
-				if f.Profile, err = m.profile(ctx, p); err != nil {
+				if f.Profile, f.Shares, err = m.profile(ctx, p); err != nil {
 					return fmt.Errorf("part %s: %w", p.name, err)
 				}
 			}
@@ -150,22 +152,25 @@ func (m *measuring) bench(ctx context.Context, p part, more string) (*bench.Repo
 }
 
 // profile says where the time goes, in a run of its own.
-func (m *measuring) profile(ctx context.Context, p part) (string, error) {
+func (m *measuring) profile(ctx context.Context, p part) (functions string, kinds []share, err error) {
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("waybill-%d.prof", os.Getpid()))
 	defer os.Remove(file)
 	p.args = p.profile
 	if _, err := m.bench(ctx, p, "--cpu-profile "+file); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=25", m.program, file).Output()
+	if kinds, err = shares(file); err != nil {
+		return "", nil, err
+	}
+	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=12", m.program, file).Output()
 	if err != nil {
-		return "", fmt.Errorf("read the profile: %w", err)
+		return "", nil, fmt.Errorf("read the profile: %w", err)
 	}
 	// What stands before the table names files of this machine.
 	if i := bytes.Index(out, []byte("Showing nodes")); i >= 0 {
 		out = out[i:]
 	}
-	return string(bytes.TrimSpace(out)), nil
+	return string(bytes.TrimSpace(out)), kinds, nil
 }
 
 // page is made of what was measured last, and before.

@@ -2,8 +2,11 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/pprof/profile"
 
 	"github.com/waybill-dev/waybill/internal/bench"
 )
@@ -14,12 +17,12 @@ func TestPage(t *testing.T) {
 		return bench.Report{Broker: "embedded", Partitions: 4, Instances: 1, Shape: bench.Shape{Steps: 3}, InFlight: 1024, OrdersPerSecond: rate, P50: 7.25}
 	}
 	page := render(map[string]*measured{"full": {
-		"2026-01-02", "abc", "2 cores", "go1", "", []bench.Report{run(900), run(1000), run(2500)}, "10% main.main", "--in-flight 1024",
+		"2026-01-02", "abc", "2 cores", "go1", "", []bench.Report{run(900), run(1000), run(2500)}, "10% main.main", []share{{"decisions", 12.34}}, "--in-flight 1024",
 	}, "ladder-kafka": {
 		"2026-01-03", "def", "4 cores", "go1", "kafka:9", []bench.Report{{
 			Broker: "Kafka", Partitions: 8, Instances: 1, Shape: bench.Shape{Steps: 3}, Owned: 2,
 			Rungs: []bench.Rung{{Rate: 100, Carried: true, Kafka: &bench.Usage{Memory: 512}}, {Rate: 200}},
-		}}, "", "",
+		}}, "", nil, "",
 	}})
 	for _, want := range []string{
 		"- A: 2 cores\n- B: 4 cores\n", "## As much as goes: embedded\n",
@@ -27,7 +30,7 @@ func TestPage(t *testing.T) {
 		"2026-01-03, machine B, commit def. go1, kafka:9: 1 runs.", "| 512 (512 to 512) |",
 		"100 orders/s |", "200 orders/s (not carried in each run) |",
 		"| embedded, 4 partitions, 1 instances, 3 steps, 1024 under way | 1000 (900 to 2500) | 7.25 (7.25 to 7.25) |",
-		"2026-01-02, machine A, commit abc. go1: 3 runs. `make performance PERFORMANCE='^full$'`", "(`--cpu-profile --in-flight 1024`):\n\n```\n10% main.main\n```",
+		"2026-01-02, machine A, commit abc. go1: 3 runs. `make performance PERFORMANCE='^full$'`", "(`--cpu-profile FILE --in-flight 1024`), from its start to its end:\n\n| what works | % of that time |\n| --- | ---: |\n| decisions | 12.3 |\n\n```\n10% main.main\n```",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("there is no %q in\n%s", want, page)
@@ -146,5 +149,31 @@ func TestReasons(t *testing.T) {
 	}
 	if said := perLaneEmbedded.said(found); said != perLane[0].text {
 		t.Errorf("without a measurement: %q", said)
+	}
+}
+
+// A sample is of whole kinds first, wherever they stand, and else of the innermost kind.
+func TestShares(t *testing.T) {
+	sample := func(ms int64, funcs ...string) *profile.Sample {
+		s := &profile.Sample{Value: []int64{1, ms}}
+		for _, f := range funcs {
+			s.Location = append(s.Location, &profile.Location{Line: []profile.Line{{Function: &profile.Function{Name: f}}}})
+		}
+		return s
+	}
+	inlined := sample(5, "runtime.memmove")
+	inlined.Location = append(inlined.Location, &profile.Location{Line: []profile.Line{
+		{Function: &profile.Function{Name: module + "events.(*Envelope).Record"}}, {Function: &profile.Function{Name: module + "orchestrator/decide.One"}},
+	}})
+	got := sharesOf(&profile.Profile{Sample: []*profile.Sample{
+		inlined,
+		sample(10, "runtime.memmove", "runtime.mallocgc", module+"orchestrator/decide.One", module+"orchestrator/lane.(*Lane).serve"),
+		sample(20, "runtime.memmove", "github.com/cockroachdb/pebble/v2/sstable.write", pebble+"(*DB).compact1", "runtime.goexit"),
+		sample(25, module+"orchestrator/decide.One", module+"orchestrator/lane.(*Lane).serve"),
+		sample(40, "runtime.goexit"),
+	}})
+	want := []share{{elsewhere, 40}, {"decisions", 25}, {"Pebble, compacting", 20}, {"allocating", 10}, {"events, written and read", 5}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
 	}
 }

@@ -34,7 +34,7 @@ func (p *part) each() (all []part) {
 }
 
 var (
-	loaded = []string{"orders/s", "p50 ms", "p99 ms", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB"}
+	loaded = []string{"orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "produce requests/order", "transactions/order"}
 	rested = []string{"all owned s", "connections", "idle: cores", "idle: requests/s", "idle: MiB", "idle: Kafka's cores", "idle: Kafka's MiB"}
 	alone  = []string{"one at a time: p50 ms", "one at a time: p99 ms"}
 	paced  = []string{"reached orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "produce requests/order", "transactions/order"}
@@ -61,7 +61,7 @@ var parts = []part{
 	},
 	{
 		name: "fsync", title: "As much as goes: embedded, with `--fsync`", args: "--fsync --single 200", columns: append(loaded, alone...),
-		learn: "What is acknowledged is on the disk. One flush serves all who wait ([ADR 0022](adr/0022-one-flush-for-all-that-wait.md)), so it costs an order that is alone a flush a commit, and a full house hardly more than one. The disk decides: another machine has other figures.",
+		learn: "What is acknowledged is on the disk. One flush serves all who wait ([ADR 0022](adr/0022-one-flush-for-all-that-wait.md)), so an order that is alone waits for a flush a commit, and those of a full house share them. The disk decides: another machine has other figures.",
 	},
 	{
 		name: "full-kafka", title: "As much as goes: Apache Kafka", kafka: true, columns: append(loaded, alone...), profile: "--in-flight 1024",
@@ -77,6 +77,10 @@ var parts = []part{
 		learn: "Orders arrive at a rate, whatever becomes of those before; a latency is from when an order was due. This is what an application sees.",
 	},
 	{
+		name: "pipe-ladder", title: "The limit at a rate: embedded", args: "--warm-up 3s --duration 10s --rates 500,4000 --pipe 4", columns: paced,
+		learn: "The same rates, for writers that decide nothing. They do not take turns to commit, as lanes do.",
+	},
+	{
 		name: "consoles", title: "Consoles that are open: embedded, 4 partitions, 2,000 orders/s", args: "--warm-up 12s --duration 20s --rates 2000", variants: []string{"--consoles 0", "--consoles 200"},
 		columns: append(paced, "pages/s", "a page: p50 ms", "a page: p99 ms"),
 		learn:   "So many browsers have the console's first page, or the list of orders, before them, which are fetched again every ten seconds. What they cost is what differs; the browsers, but for what they draw, are in it.",
@@ -86,33 +90,37 @@ var parts = []part{
 		learn: "Lanes take turns to commit where that is the quicker for it ([ADR 0023](adr/0023-lanes-take-turns-to-commit.md)).",
 	},
 	{
+		name: "fewer-kafka", title: "At a rate, with fewer partitions: Apache Kafka", kafka: true, args: "--warm-up 3s --duration 10s --rates 100,500,4000", variants: []string{"--partitions 1", "--partitions 4"}, columns: paced,
+		learn: "Fewer partitions are fewer lanes, whose transactions are the larger.",
+	},
+	{
 		name: "together-kafka", title: "Several lanes in a transaction: Apache Kafka, 8 partitions, 500 orders/s", kafka: true, args: shared, variants: []string{"--pipe 8", "--pipe 4", "--pipe 2", "--pipe 1"}, columns: paced,
-		learn: "Waybill has one transaction for each lane. This is what it would gain, at most, if lanes shared them: so many writers of the same records, each with a transaction for its partitions.",
+		learn: "Waybill has one transaction for each lane. This is what it would gain, at most, if lanes shared them: so many writers of the same records, each with a transaction for its partitions. They do not take turns, as lanes do, so that eight of them are slower than Waybill.",
 	},
 	{
 		name: "partitions", title: "Partitions: embedded", args: short, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64", "--partitions 64 --in-flight 16384", "--partitions 256"}, columns: loaded, profile: short + " --partitions 64",
 		learn: "Each partition is a lane with transactions of its own. More of them than an instance needs make batches smaller, unless there is more under way to fill them.",
 	},
 	{
-		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64"}, columns: loaded, profile: "--warm-up 20s " + brief + " --partitions 64",
+		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 8", "--partitions 16", "--partitions 64"}, columns: loaded, profile: "--warm-up 20s " + brief + " --partitions 64",
 		learn: "The same on Kafka, once it knows the new topics: 64 of them carry far less in their first seconds.",
 	},
 	{
-		name: "resting", title: "Partitions at rest: embedded", args: resting, variants: []string{"--partitions 4", "--partitions 64", "--partitions 256"}, columns: rested,
-		learn: "How long an instance takes until it owns all of its partitions and is ready, how many connections the process then has, and what it costs while there is nothing to do: the instance, three agents, a caller and the broker.",
+		name: "resting", title: "Partitions at rest: embedded", args: resting, variants: []string{"--partitions 4", "--partitions 64", "--partitions 256", "--partitions 64 --instances 3"}, columns: rested,
+		learn: "How long instances take until they own all partitions, which are new, and are ready, how many connections the process has in the end, and what it costs while there is nothing to do: the instances, three agents, a caller and the broker. Each instance follows the partitions of the others.",
 	},
 	{
 		name: "resting-kafka", title: "Partitions at rest: Apache Kafka", kafka: true, args: resting, variants: []string{"--partitions 4", "--partitions 64"}, columns: rested,
 		learn: "The same on Kafka, whose topics are new: it makes them while the instance comes to own them.",
 	},
 	{
-		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3"}, columns: loaded,
-		learn: "On one machine more instances carry no more; this says what they cost.",
+		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3", "--instances 3 --standby owned"}, columns: loaded,
+		learn: "On one machine more instances carry less: they share its processors, and each follows what the others decide, unless it keeps only its own partitions (`--standby owned`). This says what that costs.",
 	},
 	{
 		name: "shapes", title: "Other orders: embedded", args: short, columns: loaded,
 		variants: []string{"--steps 1", "--steps 10", "--parallel", "--payload 200", "--payload 2000", "--payload 20000", "--compensate 10", "--retries 10"},
-		learn:    "What a step, a large input, an undo and a retry cost.",
+		learn:    "What a step, a large input, an undo and a retry cost. A retry follows 100 ms after what failed, and the next look of the supervisor after that, up to a quarter of a second later.",
 	},
 	{
 		name: "waiting", title: "Orders that wait, and a lost state: embedded", args: short + " --waiting 100000 --rebuild", columns: append(loaded, "rebuilt records/s"),
@@ -155,7 +163,16 @@ func render(found map[string]*measured) string {
 		runs := table(bench.Summarize(f.Runs), p.columns, row)
 		fmt.Fprintf(&b, "\n%s. %s: %d runs. `%s`\n\n", f.when(all), f.software(), runs, command)
 		if f.Profile != "" {
-			fmt.Fprintf(&b, "Where its processor time goes, in another run (`%s`):\n\n```\n%s\n```\n\n", strings.TrimSpace("--cpu-profile "+f.ProfileOf), f.Profile)
+			fmt.Fprintf(&b, "Where the processor time of its process goes, in another run (`%s`), from its start to its end:\n\n", strings.TrimSpace("--cpu-profile FILE "+f.ProfileOf))
+			if len(f.Shares) > 0 {
+				row("what works", "% of that time")
+				row("---", "---:")
+				for _, k := range f.Shares {
+					row(k.Of, fmt.Sprintf("%.1f", k.Percent))
+				}
+				b.WriteString("\n")
+			}
+			fmt.Fprintf(&b, "```\n%s\n```\n\n", f.Profile)
 		}
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
