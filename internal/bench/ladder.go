@@ -95,7 +95,7 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 	defer running.Wait()
 	defer cancel()
 
-	a := arrivals{time.Now(), rate}
+	a := arrivals{time.Now(), rate, until}
 	all := l.WarmUp + l.Duration
 	p := newPassages(a.began.Add(l.WarmUp), a.began.Add(all), l.openLimit())
 	running.Go(func() {
