@@ -165,6 +165,9 @@ Two versions are compared by several runs of each, which -o json writes:
 				row("Without its state", fmt.Sprintf("ready after %.1f s: %d records, %.0f/s", x.Seconds, x.Records, x.RecordsPerSecond))
 			}
 			row("This process", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", r.CPU, r.CPUPerOrder, r.Memory))
+			if m := r.Machine; m.CPU > 0 {
+				row("The machine", fmt.Sprintf("%.2f cores at work, %.2f given to others by its host", m.CPU, m.Stolen))
+			}
 			if k := r.Kafka; k != nil {
 				row("Kafka's container", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", k.CPU, k.CPUPerOrder, k.Memory))
 			}

@@ -138,6 +138,7 @@ type Report struct {
 	// Memory is the process's resident set at the end, in MiB; 0 where the system
 	// is not Linux.
 	Memory   float64  `json:"memory_mib,omitzero"`
+	Machine  Machine  `json:"machine,omitzero"` // where the system is Linux
 	Kafka    *Usage   `json:"kafka,omitempty"`
 	Overload *Excess  `json:"overload,omitempty"`
 	Rebuilt  *Rebuilt `json:"rebuilt,omitempty"`

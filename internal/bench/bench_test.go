@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,9 @@ func TestRun(t *testing.T) {
 		// A transaction has requests to several partitions, and agents and the caller have others.
 		if r.TransactionsAnOrder <= 0 || r.RequestsAnOrder <= r.TransactionsAnOrder {
 			t.Errorf("%v transactions and %v requests an order", r.TransactionsAnOrder, r.RequestsAnOrder)
+		}
+		if m := r.Machine; runtime.GOOS == "linux" && (m.CPU <= 0 || m.Stolen < 0) {
+			t.Errorf("the machine: %+v", m)
 		}
 		if c := r.Conditions; c.Single != 10 || c.Duration != "0s" || c.Processors < 1 || c.Traced || r.Began == "" {
 			t.Errorf("measured under %+v, from %q on", c, r.Began)
@@ -109,6 +113,17 @@ func TestRunIdle(t *testing.T) {
 	// Each lane has four producers and two readers.
 	if n := four.Connections - one.Connections; n < 3*6 {
 		t.Errorf("three lanes more have %d connections more: %d after %d", n, four.Connections, one.Connections)
+	}
+}
+
+// What a processor waits for is no work, and neither is what runs in guests, which is in user time already.
+func TestMachineTime(t *testing.T) {
+	worked, stolen := parseStat("cpu  1 20 300 4000 50000 600000 7000000 80000000 9 9\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+	if worked != 76003210*time.Millisecond || stolen != 800000*time.Second {
+		t.Errorf("%s and %s", worked, stolen)
+	}
+	if worked, stolen := parseStat(""); worked != 0 || stolen != 0 {
+		t.Errorf("of nothing %s and %s", worked, stolen)
 	}
 }
 

@@ -181,6 +181,14 @@ func (s *setting) add(name string, value float64) {
 	s.runs[name] = append(s.runs[name], value)
 }
 
+// addMachines adds what the processors of the machine did, if that was measured.
+func (s *setting) addMachines(m Machine) {
+	if m.CPU > 0 {
+		s.add("the machine's cores", m.CPU)
+		s.add("stolen cores", m.Stolen)
+	}
+}
+
 // addKafkas adds what Kafka's container used, if that was measured.
 func (s *setting) addKafkas(u *Usage) {
 	if u != nil {
@@ -261,6 +269,7 @@ func figures(reports []Report) map[string]*setting {
 				s.add("transactions/order", r.TransactionsAnOrder)
 			}
 			s.add("MiB", r.Memory)
+			s.addMachines(r.Machine)
 			s.addKafkas(r.Kafka)
 			s.addAtRest(r)
 			if r.Rebuilt != nil {
@@ -285,6 +294,7 @@ func figures(reports []Report) map[string]*setting {
 			s.add("produce requests/order", g.RequestsAnOrder)
 			s.add("transactions/order", g.TransactionsAnOrder)
 			s.add("MiB", g.Memory)
+			s.addMachines(g.Machine)
 			s.addKafkas(g.Kafka)
 			if g.Pages != nil {
 				s.add("pages/s", g.Pages.PerSecond)

@@ -53,6 +53,7 @@ type Rung struct {
 	RequestsAnOrder float64 `json:"produce_requests_per_order"`
 	// TransactionsAnOrder are those that were ended, by commit or not.
 	TransactionsAnOrder float64 `json:"transactions_per_order"`
+	Machine             Machine `json:"machine,omitzero"` // where the system is Linux
 	Kafka               *Usage  `json:"kafka,omitempty"`
 	Pages               *Pages  `json:"pages,omitempty"`
 }
@@ -169,6 +170,7 @@ type used struct {
 	cpu                    time.Duration
 	requests, transactions int64
 	memory                 float64
+	machine                machine
 	kafka                  *consumption
 }
 
@@ -176,7 +178,7 @@ func (l *ladder) used(ctx context.Context, p *passages) (u used, err error) {
 	if u.kafka, err = l.consumed(ctx); err != nil {
 		return u, err
 	}
-	u.at, u.orders, u.cpu, u.memory = time.Now(), p.endedSoFar(), processorTime(), residentMiB()
+	u.at, u.orders, u.cpu, u.memory, u.machine = time.Now(), p.endedSoFar(), processorTime(), residentMiB(), theMachine()
 	u.requests, u.transactions = l.written.requests.Load(), l.written.transactions.Load()
 	return u, nil
 }
@@ -192,6 +194,7 @@ func (u *used) since(before *used, r *Rung) {
 	}
 	cpu := u.cpu - before.cpu
 	r.CPU, r.CPUPerOrder, r.Memory = cpu.Seconds()/u.at.Sub(before.at).Seconds(), each(float64(cpu.Microseconds())), u.memory
+	r.Machine = u.machine.since(before.machine)
 	r.RequestsAnOrder = each(float64(u.requests - before.requests))
 	r.TransactionsAnOrder = each(float64(u.transactions - before.transactions))
 	if u.kafka != nil {

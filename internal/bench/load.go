@@ -244,7 +244,7 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 		return err
 	}
 	l.take()
-	began, cpu := time.Now(), processorTime()
+	began, cpu, machine := time.Now(), processorTime(), theMachine()
 	records, bytes, wire := written.read()
 	requests, transactions := written.requests.Load(), written.transactions.Load()
 	if o.Orders == 0 {
@@ -259,6 +259,7 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	}
 	latencies := l.take()
 	passed, used := time.Since(began), processorTime()-cpu
+	report.Machine = theMachine().since(machine)
 	records2, bytes2, wire2 := written.read()
 	requests2, transactions2 := written.requests.Load(), written.transactions.Load()
 	kafkas, err := l.consumed(ctx)

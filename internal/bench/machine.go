@@ -1,0 +1,58 @@
+package bench
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// machineTime is for how long processors of the machine have worked, for whatever, and for how long they could not
+// since the host of a virtual machine gave them to others. Both are 0 where there is no /proc/stat.
+func machineTime() (worked, stolen time.Duration) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	return parseStat(string(text))
+}
+
+// parseStat reads the first line of /proc/stat: the ticks that all processors spent on each kind of thing.
+func parseStat(text string) (worked, stolen time.Duration) {
+	const tick = 10 * time.Millisecond // of Linux, wherever Go runs on it
+	line, _, _ := strings.Cut(text, "\n")
+	ticks := strings.Fields(strings.TrimPrefix(line, "cpu "))
+	for n, text := range ticks {
+		spent, _ := strconv.ParseInt(text, 10, 64)
+		switch n {
+		case 0, 1, 2, 5, 6: // user, nice, system, interrupts
+			worked += time.Duration(spent) * tick
+		case 7:
+			stolen += time.Duration(spent) * tick
+		}
+	}
+	return worked, stolen
+}
+
+// machine is what the processors of the machine did since.
+type machine struct {
+	at             time.Time
+	worked, stolen time.Duration
+}
+
+func theMachine() machine {
+	worked, stolen := machineTime()
+	return machine{time.Now(), worked, stolen}
+}
+
+// since are processors, on average.
+func (m machine) since(before machine) Machine {
+	passed := m.at.Sub(before.at).Seconds()
+	return Machine{CPU: (m.worked - before.worked).Seconds() / passed, Stolen: (m.stolen - before.stolen).Seconds() / passed}
+}
+
+// Machine is how many processors of the machine worked, for whatever, and how many its host gave to others.
+type Machine struct {
+	CPU    float64 `json:"cpu_cores"`
+	Stolen float64 `json:"stolen_cores"`
+}
