@@ -291,7 +291,7 @@ func TestABurst(t *testing.T) {
 	})
 }
 
-// Of an agent that takes half of what is believed of one, or less, what leaves before its pace shows may
+// Of an agent that takes half of what is believed of one, down to a quarter, what leaves before its pace shows may
 // expire: the first window, half of that once the rate is halved, and so on, and no more than twice the first in all.
 func TestTheFirstWindow(t *testing.T) {
 	all(t, func(t *testing.T, lanes int, skips bool) {

@@ -579,8 +579,9 @@ func (s *stage) report() (rows reliability.Figures) {
 }
 
 // few is how many attempts of a simple one may expire: as many as half of its orders, and what leaves
-// before the pace of an agent shows that is slower than believed: twice the first window (see
-// TestTheFirstWindow of the window). Such an agent is any on a machine that is busy enough.
+// before the pace of an agent shows that is slower than believed: the first window, and half of that once
+// the rate is halved, or as much again where the agent works off what is late (see TestTheFirstWindow of
+// the window). Such an agent is any on a machine that is busy enough.
 func (b *burst) few() int {
 	few := b.submitted / 2
 	if b.ideal == 0 { // it takes all
@@ -590,7 +591,11 @@ func (b *burst) few() int {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return max(few, int(2*lane.DefaultAgentRate*timeout.Seconds()/2))
+	first := lane.DefaultAgentRate * timeout.Seconds() / 2
+	if b.late {
+		return max(few, int(2*first))
+	}
+	return max(few, int(1.5*first))
 }
 
 // judge says what must be true of each burst, and returns its figures.
