@@ -79,6 +79,9 @@ Two versions are compared by several runs of each, which -o json writes:
 		if o.Standby = orchestrator.Standby(standby); o.Standby != orchestrator.StandbyAll && o.Standby != orchestrator.StandbyOwned {
 			return usageError{fmt.Errorf("--standby is %s or %s, not %q", orchestrator.StandbyAll, orchestrator.StandbyOwned, standby)}
 		}
+		if o.Standby == orchestrator.StandbyOwned && (o.Pipe > 0 || o.Consoles > 0 || o.Overload > 0) {
+			return usageError{errors.New("with --standby owned no instance answers for all orders; leave out --pipe, --consoles and --overload")}
+		}
 		if o.Waiting < 0 {
 			return usageError{errors.New("--waiting is so many orders, from 0")}
 		}
@@ -122,7 +125,14 @@ Two versions are compared by several runs of each, which -o json writes:
 			}
 			o.Brokers = kafka.brokers
 		}
-		o.Logger, o.Version = logging.logger(cmd), programVersion().Version
+		build := programVersion()
+		if o.Version = build.Version; o.Version == "(devel)" && build.Revision != "" {
+			o.Version = build.Revision
+		}
+		if build.Modified {
+			o.Version += ", and changes on top of it"
+		}
+		o.Logger = logging.logger(cmd)
 		traces, err := tracing.FromEnvironment(cmd.Context(), "waybill", programVersion().Version)
 		if err != nil {
 			return usageError{err}

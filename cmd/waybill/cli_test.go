@@ -384,7 +384,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"submit", "w", "--id", strings.Repeat("x", 257)}, 2, "256"},
 		{[]string{"submit", "w", "--input", "{\n \"a\" 1}"}, 2, "--input:2:6: not JSON"},
 		{[]string{"submit", "w", "--input", ""}, 2, "--input:1:1: not JSON: there is no JSON value"},
-		{[]string{"submit", "w", "--input", "testdata/schemathesis.txt"}, 2, "for what is in that file, write --input @testdata/schemathesis.txt"},
+		{[]string{"submit", "w", "--input", "testdata/schemathesis.txt"}, 2, "for what is in that file, put @ before its name"},
 		{[]string{"submit", "w", "--input", "@testdata/schemathesis.txt"}, 2, "waybill: testdata/schemathesis.txt:1:1: not JSON: "},
 		{[]string{"submit", "w", "--input", "{} {}"}, 2, "more behind"},
 		{[]string{"submit", "w", "--input", "@/none/there"}, 1, "/none/there"},

@@ -30,8 +30,8 @@ func readJSON(flag, arg string, stdin io.Reader) ([]byte, error) {
 	}
 	if err := checkJSON(value); err != nil {
 		err = fmt.Errorf("%s:%w", name, err)
-		if _, missing := os.Stat(arg); name == flag && missing == nil {
-			err = fmt.Errorf("%w; for what is in that file, write %s @%s", err, flag, arg)
+		if file, missing := os.Stat(arg); name == flag && missing == nil && file.Mode().IsRegular() {
+			err = fmt.Errorf("%w; for what is in that file, put @ before its name", err)
 		}
 		return nil, usageError{err}
 	}

@@ -11,8 +11,6 @@ import (
 type arrivals struct {
 	began time.Time
 	rate  float64 // orders per second, above 0
-	// until waits for a time; nil does it with the timers of Go.
-	until func(context.Context, time.Time) error
 }
 
 // due is when the nth order is to be submitted, the first being the 0th. What is
@@ -29,13 +27,9 @@ func (a arrivals) within(d time.Duration) int {
 // each calls submit for the first count of orders, for each when it is due, or as
 // soon after as can be. It returns before that when submit returns false.
 func (a arrivals) each(ctx context.Context, count int, submit func(due time.Time) bool) error {
-	until := a.until
-	if until == nil {
-		until = func(ctx context.Context, at time.Time) error { return wait(ctx, time.Until(at)) }
-	}
 	for n := range count {
 		due := a.due(n)
-		if err := until(ctx, due); err != nil {
+		if err := wait(ctx, time.Until(due)); err != nil {
 			return err
 		}
 		if !submit(due) {

@@ -157,6 +157,7 @@ type Conditions struct {
 	WarmUp     string `json:"warm_up"`
 	Duration   string `json:"duration"`
 	Single     int    `json:"single,omitzero"`
+	Rates      string `json:"rates,omitzero"` // all, one after the other
 	MaxLag     string `json:"max_lag,omitzero"`
 	Overload   string `json:"overload,omitzero"`
 	Traced     bool   `json:"traced,omitzero"`
@@ -167,8 +168,8 @@ func conditions(o *Options) Conditions {
 		System: runtime.GOOS + "/" + runtime.GOARCH, Processors: runtime.GOMAXPROCS(0), Go: runtime.Version(),
 		WarmUp: o.WarmUp.String(), Duration: o.Duration.String(), Traced: o.Traces != nil,
 	}
-	if len(o.Rates) == 0 {
-		c.Single = o.Single
+	if c.Single = o.Single; len(o.Rates) > 0 {
+		c.Single, c.Rates = 0, fmt.Sprint(o.Rates)
 	}
 	if o.MaxLag > 0 {
 		c.MaxLag = o.MaxLag.String()

@@ -102,9 +102,12 @@ func Compare(before, after []Report) ([]Comparison, error) {
 	return append(all, alone...), nil
 }
 
-// unlike says in which conditions runs differ, also those of one side among themselves. Runs of before
-// they were noted say nothing.
+// unlike says in which conditions runs differ, also those of one side among themselves, or that there are runs
+// that have noted none.
 func unlike(before, after []Conditions) (all []string) {
+	if all := slices.Concat(before, after); slices.Contains(all, Conditions{}) && slices.ContainsFunc(all, func(c Conditions) bool { return c != Conditions{} }) {
+		return []string{"some runs have not noted theirs"}
+	}
 	type condition struct {
 		name string
 		of   func(*Conditions) any
@@ -116,13 +119,14 @@ func unlike(before, after []Conditions) (all []string) {
 		{"warm-up", func(c *Conditions) any { return c.WarmUp }},
 		{"duration", func(c *Conditions) any { return c.Duration }},
 		{"one at a time", func(c *Conditions) any { return c.Single }},
+		{"rates", func(c *Conditions) any { return cmp.Or(c.Rates, "none") }},
 		{"max-lag", func(c *Conditions) any { return cmp.Or(c.MaxLag, "none") }},
 		{"overload", func(c *Conditions) any { return cmp.Or(c.Overload, "none") }},
 		{"traced", func(c *Conditions) any { return c.Traced }},
 	} {
 		values := func(runs []Conditions) (all []string) {
 			for n := range runs {
-				if value := fmt.Sprint(c.of(&runs[n])); runs[n] != (Conditions{}) && !slices.Contains(all, value) {
+				if value := fmt.Sprint(c.of(&runs[n])); !slices.Contains(all, value) {
 					all = append(all, value)
 				}
 			}
@@ -130,7 +134,7 @@ func unlike(before, after []Conditions) (all []string) {
 			return all
 		}
 		old, now := values(before), values(after)
-		if len(old) > 0 && len(now) > 0 && (len(old) > 1 || !slices.Equal(old, now)) {
+		if len(old) > 1 || !slices.Equal(old, now) {
 			all = append(all, fmt.Sprintf("%s %s, now %s", c.name, strings.Join(old, " and "), strings.Join(now, " and ")))
 		}
 	}

@@ -96,7 +96,7 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 	defer running.Wait()
 	defer cancel()
 
-	a := arrivals{time.Now(), rate, until}
+	a := arrivals{time.Now(), rate}
 	all := l.WarmUp + l.Duration
 	p := newPassages(a.began.Add(l.WarmUp), a.began.Add(all), l.openLimit())
 	running.Go(func() {

@@ -23,7 +23,7 @@ import (
 // Orders are due at their rate from the beginning, whatever the one before took.
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := arrivals{began: time.Now(), rate: 100}
+		a := arrivals{time.Now(), 100}
 		if n := a.within(time.Second); n != 100 {
 			t.Errorf("%d within a second", n)
 		}
@@ -59,7 +59,7 @@ func TestArrivalsEndWithTheirContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 95*time.Millisecond)
 		defer cancel()
 		n := 0
-		err := arrivals{began: time.Now(), rate: 100}.each(ctx, 100, func(time.Time) bool { n++; return true })
+		err := arrivals{time.Now(), 100}.each(ctx, 100, func(time.Time) bool { n++; return true })
 		if n != 10 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%d orders: %v", n, err)
 		}
@@ -71,7 +71,7 @@ func TestArrivalsEndWithTheirContext(t *testing.T) {
 func TestAStallIsLatencyOfAllThatWereDue(t *testing.T) {
 	for _, who := range []string{"submitter", "system"} {
 		synctest.Test(t, func(t *testing.T) {
-			a := arrivals{began: time.Now(), rate: 100}
+			a := arrivals{time.Now(), 100}
 			p := newPassages(a.began, a.began.Add(4*time.Second), 1000)
 			stall := func(now time.Time) bool { return now.Sub(a.began) >= time.Second && now.Sub(a.began) < 2*time.Second }
 			n := 0
@@ -128,7 +128,7 @@ func TestPassages(t *testing.T) {
 	if p.end("first", events.StatusCompleted, at(2200)) || !p.end("bad", events.StatusFailed, at(1700)) || !p.end("undone", events.StatusCompensated, at(1500)) {
 		t.Error("an order ends once")
 	}
-	r := p.rung(arrivals{began: began, rate: 4}, at(3000))
+	r := p.rung(arrivals{began, 4}, at(3000))
 	// Took 20 ms, 100 ms, 600 ms, and 1001 ms until now.
 	if r.Seconds != 1 || r.Orders != 5 || r.Reached != 4 || r.Compensated != 1 || r.Failed != 1 || r.Unfinished != 1 || r.P50 != 100 || r.Max != 1001 || r.Late != 1 || r.Carried || r.BacklogBefore != 1 || r.Backlog != 2 {
 		t.Errorf("%+v", r)
@@ -142,7 +142,7 @@ func TestCarried(t *testing.T) {
 		carried       bool
 	}{{0, 0, true}, {100, 0, true}, {101, 0, false}, {0, 100, true}, {0, 101, false}} {
 		began := time.Now()
-		a := arrivals{began: began, rate: 100}
+		a := arrivals{began, 100}
 		from, to := began.Add(3*time.Second), began.Add(6*time.Second)
 		p := newPassages(from, to, 1000)
 		for n := range 600 {
@@ -166,7 +166,7 @@ func TestCarried(t *testing.T) {
 // No more are open than may be, and what is measured ends there.
 func TestTooManyOpen(t *testing.T) {
 	began := time.Now()
-	a := arrivals{began: began, rate: 10}
+	a := arrivals{began, 10}
 	p := newPassages(began, began.Add(10*time.Second), 5)
 	for n := range 5 {
 		p.begin(strconv.Itoa(n), a.due(n), a.due(n))
@@ -262,22 +262,5 @@ func TestContainer(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "tcp://far:2375")
 	if _, err := newContainer("k"); err == nil || !strings.Contains(err.Error(), "unix:///path") {
 		t.Errorf("a Docker elsewhere: %v", err)
-	}
-}
-
-// Nobody submits before an order is due, nor when the measurement has ended.
-func TestUntil(t *testing.T) {
-	for _, d := range []time.Duration{-time.Second, 0, time.Microsecond, time.Millisecond, 5 * time.Millisecond} {
-		at := time.Now().Add(d)
-		if err := until(t.Context(), at); err != nil || time.Now().Before(at) {
-			t.Errorf("%s: %s too early, %v", d, time.Until(at), err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, d := range []time.Duration{time.Millisecond, time.Hour} {
-		if err := until(ctx, time.Now().Add(d)); err == nil && d == time.Hour {
-			t.Errorf("%s: it waited", d)
-		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // machineTime is for how long processors of the machine have worked, for whatever, and for how long they could not
-// since the host of a virtual machine gave them to others. Both are 0 where there is no /proc/stat.
+// since the host of a virtual machine gave them to others, as far as it says so. Both are 0 where there is no
+// /proc/stat. Linux looks at each tick what works, so they are too short where much works for less than one.
 func machineTime() (worked, stolen time.Duration) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -51,7 +52,8 @@ func (m machine) since(before machine) Machine {
 	return Machine{CPU: (m.worked - before.worked).Seconds() / passed, Stolen: (m.stolen - before.stolen).Seconds() / passed}
 }
 
-// Machine is how many processors of the machine worked, for whatever, and how many its host gave to others.
+// Machine is how many processors of the machine worked, for whatever, and how many its host gave to others, by
+// the ticks of Linux: on a machine that is not full it may be less than this process had.
 type Machine struct {
 	CPU    float64 `json:"cpu_cores"`
 	Stolen float64 `json:"stolen_cores"`

@@ -45,10 +45,10 @@ var (
 		{"A flush serves all who wait; without `--fsync` it is %s.", []figure{{"full", "", "orders/s"}}},
 	}
 	topKafka = reason{
-		{"Kafka's work for each transaction: four writers that decide nothing take %s us of processor an order where Waybill takes %s, and Kafka beside them %s and %s.", []figure{
-			{"pipe-kafka", "4 writers", "us/order"}, {"full-kafka", "", "us/order"}, {"pipe-kafka", "4 writers", "Kafka's us/order"}, {"full-kafka", "", "Kafka's us/order"},
+		{"The machine is full: %s of its cores are at work.", []figure{{"full-kafka", "", "the machine's cores"}}},
+		{"An order takes %s us of processor, and %s of Kafka; of four writers that decide nothing %s, and %s of Kafka.", []figure{
+			{"full-kafka", "", "us/order"}, {"full-kafka", "", "Kafka's us/order"}, {"pipe-kafka", "4 writers", "us/order"}, {"pipe-kafka", "4 writers", "Kafka's us/order"},
 		}},
-		{"One partition carries %s.", []figure{{"partitions-kafka", ", 1 partitions", "orders/s"}}},
 	}
 	perLane = reason{
 		{"Each lane has transactions of its own: the fewer orders a lane has, the more transactions and requests an order takes.", nil},

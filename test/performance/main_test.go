@@ -30,7 +30,7 @@ func TestPage(t *testing.T) {
 		"2026-01-03, machine B, commit def. go1, kafka:9: 1 runs.", "| 512 (512 to 512) |",
 		"100 orders/s |", "200 orders/s (not carried in each run) |",
 		"| embedded, 4 partitions, 1 instances, 3 steps, 1024 under way | 1000 (900 to 2500) | 7.25 (7.25 to 7.25) |",
-		"2026-01-02, machine A, commit abc. go1: 3 runs. `make performance PERFORMANCE='^full$'`", "(`--cpu-profile FILE --in-flight 1024`), from its start to its end:\n\n| what works | % of that time |\n| --- | ---: |\n| decisions | 12.3 |\n\n```\n10% main.main\n```",
+		"2026-01-02, machine A, commit abc. go1: 3 runs. `make performance PERFORMANCE='^full$'`", "(`--cpu-profile FILE --in-flight 1024`), from its start to its end:\n\nEach moment is that of the innermost", "\n\n| what works | % of that time |\n| --- | ---: |\n| decisions | 12.3 |\n\n```\n10% main.main\n```",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("there is no %q in\n%s", want, page)

@@ -115,7 +115,7 @@ var parts = []part{
 	},
 	{
 		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3", "--instances 3 --standby owned"}, columns: loaded,
-		learn: "On one machine more instances carry less: they share its processors, and each follows what the others decide, unless it keeps only its own partitions (`--standby owned`). This says what that costs.",
+		learn: "On one machine more instances carry less: they share its processors, and each follows what the others decide, unless it keeps only its own partitions (`--standby owned`).",
 	},
 	{
 		name: "shapes", title: "Other orders: embedded", args: short, columns: loaded,
@@ -165,6 +165,7 @@ func render(found map[string]*measured) string {
 		if f.Profile != "" {
 			fmt.Fprintf(&b, "Where the processor time of its process goes, in another run (`%s`), from its start to its end:\n\n", strings.TrimSpace("--cpu-profile FILE "+f.ProfileOf))
 			if len(f.Shares) > 0 {
+				b.WriteString(wrap("Each moment is that of the innermost of these on its stack, of Pebble's work beside and of garbage wherever they stand. Kafka's client is that of agents and callers, too, and what the embedded broker has its code do.") + "\n\n")
 				row("what works", "% of that time")
 				row("---", "---:")
 				for _, k := range f.Shares {
