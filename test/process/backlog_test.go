@@ -579,9 +579,10 @@ func (s *stage) report() (rows reliability.Figures) {
 }
 
 // few is how many attempts of a simple one may expire: as many as half of its orders, and what leaves
-// before the pace of an agent shows that is slower than believed: the first window, and half of that once
-// the rate is halved, or as much again where the agent works off what is late (see TestTheFirstWindow of
-// the window). Such an agent is any on a machine that is busy enough.
+// before the pace of an agent shows that is slower than believed: the first window, half of that once the
+// rate is halved, and so on (see TestTheFirstWindow of the window). Such an agent is any on a machine that is
+// busy enough. Without windows one that works off what is late has ten times as much expire; of one that
+// skips it only the window's own tests would tell.
 func (b *burst) few() int {
 	few := b.submitted / 2
 	if b.ideal == 0 { // it takes all
@@ -591,11 +592,7 @@ func (b *burst) few() int {
 	if err != nil {
 		b.Fatal(err)
 	}
-	first := lane.DefaultAgentRate * timeout.Seconds() / 2
-	if b.late {
-		return max(few, int(2*first))
-	}
-	return max(few, int(1.5*first))
+	return max(few, int(2*lane.DefaultAgentRate*timeout.Seconds()/2))
 }
 
 // judge says what must be true of each burst, and returns its figures.
