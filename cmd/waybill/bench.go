@@ -133,7 +133,7 @@ Two versions are compared by several runs of each, which -o json writes:
 			o.Version += ", and changes on top of it"
 		}
 		o.Logger = logging.logger(cmd)
-		traces, err := tracing.FromEnvironment(cmd.Context(), "waybill", programVersion().Version)
+		traces, err := tracing.FromEnvironment(cmd.Context(), "waybill", build.Version)
 		if err != nil {
 			return usageError{err}
 		}

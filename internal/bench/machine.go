@@ -7,17 +7,6 @@ import (
 	"time"
 )
 
-// machineTime is for how long processors of the machine have worked, for whatever, and for how long they could not
-// since the host of a virtual machine gave them to others, as far as it says so. Both are 0 where there is no
-// /proc/stat. Linux looks at each tick what works, so they are too short where much works for less than one.
-func machineTime() (worked, stolen time.Duration) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, 0
-	}
-	return parseStat(string(text))
-}
-
 // parseStat reads the first line of /proc/stat: the ticks that all processors spent on each kind of thing.
 func parseStat(text string) (worked, stolen time.Duration) {
 	const tick = 10 * time.Millisecond // of Linux, wherever Go runs on it
@@ -35,14 +24,17 @@ func parseStat(text string) (worked, stolen time.Duration) {
 	return worked, stolen
 }
 
-// machine is what the processors of the machine did since.
+// machine is for how long its processors have worked by a time, for whatever, and for how long they could not since the
+// host of a virtual machine gave them to others, as far as it says so. Both are 0 where there is no /proc/stat. Linux
+// looks at each tick what works, so they are too short where much works for less than one.
 type machine struct {
 	at             time.Time
 	worked, stolen time.Duration
 }
 
 func theMachine() machine {
-	worked, stolen := machineTime()
+	text, _ := os.ReadFile("/proc/stat") // without it nothing is known
+	worked, stolen := parseStat(string(text))
 	return machine{time.Now(), worked, stolen}
 }
 

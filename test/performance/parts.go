@@ -95,7 +95,7 @@ var parts = []part{
 	},
 	{
 		name: "together-kafka", title: "Several lanes in a transaction: Apache Kafka, 8 partitions, 500 orders/s", kafka: true, args: shared, variants: []string{"--pipe 8", "--pipe 4", "--pipe 2", "--pipe 1"}, columns: paced,
-		learn: "Waybill has one transaction for each lane. This is what it would gain, at most, if lanes shared them: so many writers of the same records, each with a transaction for its partitions. They do not take turns, as lanes do, so that eight of them are slower than Waybill.",
+		learn: "Waybill has one transaction for each lane. This is what it would gain, at most, if lanes shared them: so many writers of the same records, each with a transaction for its partitions. They do not take turns, as lanes do.",
 	},
 	{
 		name: "partitions", title: "Partitions: embedded", args: short, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64", "--partitions 64 --in-flight 16384", "--partitions 256"}, columns: loaded, profile: short + " --partitions 64",
@@ -115,7 +115,7 @@ var parts = []part{
 	},
 	{
 		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3", "--instances 3 --standby owned"}, columns: loaded,
-		learn: "On one machine more instances carry less: they share its processors, and each follows what the others decide, unless it keeps only its own partitions (`--standby owned`).",
+		learn: "Each instance follows what the others decide, unless it keeps only its own partitions (`--standby owned`): on one machine this says what that costs.",
 	},
 	{
 		name: "shapes", title: "Other orders: embedded", args: short, columns: loaded,
