@@ -83,8 +83,8 @@ chaos: ## Break instances, clocks, network and Kafka under load
 	go test -count=1 -v -timeout 0 -run '^TestChaos$$' ./test/chaos -args \
 	  -duration $(DURATION) -seed $(SEED) -rate $(RATE) -brokers $(BROKERS) -without "$(WITHOUT)"
 
-# What docs/performance.md is made of, on a machine that does nothing else: about an
-# hour. PERFORMANCE='ladder|full' runs some parts, PERFORMANCE='^$' makes the page
+# What docs/performance.md is made of, on a machine that does nothing else: about two
+# hours. PERFORMANCE='ladder|full' runs some parts, PERFORMANCE='^$' makes the page
 # again. RUNS says how often each, in turn.
 PERFORMANCE ?=
 RUNS ?= 5

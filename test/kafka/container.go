@@ -76,7 +76,7 @@ func Container(t testing.TB) *Broker {
 			return
 		}
 		var b *Broker
-		if b, shared.err = startContainer(t.Context()); shared.err == nil {
+		if b, shared.err = startContainer(t.Context(), false); shared.err == nil {
 			shared.brokers, shared.own = b.Brokers, b.container
 		}
 	})
@@ -87,7 +87,7 @@ func Container(t testing.TB) *Broker {
 // Own starts Apache Kafka in a container for t alone, and removes it when t ends.
 func Own(t testing.TB) *Broker {
 	t.Helper()
-	b, err := startContainer(t.Context())
+	b, err := startContainer(t.Context(), false)
 	mustHave(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(b.container.Terminate(context.Background()), b.container.docker.Close()); err != nil {
@@ -102,7 +102,7 @@ func Own(t testing.TB) *Broker {
 // had that is empty, and they say so themselves. The container goes when end is
 // called, or this process ends in any other way. Call [Reap] before all else.
 func Share(ctx context.Context) (variable string, end func() error, err error) {
-	b, end, err := Alone(ctx)
+	b, end, err := apart(ctx, false)
 	if err != nil {
 		if errors.Is(err, errUnavailable) {
 			err = nil
@@ -112,11 +112,14 @@ func Share(ctx context.Context) (variable string, end func() error, err error) {
 	return sharedVariable + "=" + b.Brokers[0], end, nil
 }
 
-// Alone starts Apache Kafka for a program that is no test. The container goes when end is
-// called, or this process ends in any other way. Call [Reap] before all else.
-func Alone(ctx context.Context) (b *Broker, end func() error, err error) {
+// Alone starts Apache Kafka for a program that is no test and measures: on the engine's own network, so that
+// nothing of Docker stands between it and its clients. The engine must be on this machine, and of Linux. The
+// container goes when end is called, or this process ends in any other way. Call [Reap] before all else.
+func Alone(ctx context.Context) (b *Broker, end func() error, err error) { return apart(ctx, true) }
+
+func apart(ctx context.Context, onHost bool) (b *Broker, end func() error, err error) {
 	reaper = &reaping{}
-	if b, err = startContainer(ctx); err != nil {
+	if b, err = startContainer(ctx, onHost); err != nil {
 		return nil, reaper.finish, err
 	}
 	return b, func() error { return errors.Join(b.container.docker.Close(), reaper.finish()) }, nil
@@ -143,7 +146,7 @@ type container struct {
 	spare  string // the port of another broker: see [Broker.Second]
 }
 
-func startContainer(ctx context.Context) (*Broker, error) {
+func startContainer(ctx context.Context, onHost bool) (*Broker, error) {
 	if reaper == nil {
 		return nil, errors.New("nobody would remove the container: the package has no TestMain that calls kafka.Main")
 	}
@@ -172,7 +175,14 @@ func startContainer(ctx context.Context) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	created, err := docker.RunContainer(ctx, request(name, port, spare))
+	r := request(name, port, spare)
+	if onHost {
+		r.ExposedPorts = nil
+		r.HostConfigModifier = func(c *dockercontainer.HostConfig) { c.NetworkMode = "host" }
+		r.Env["KAFKA_CONTROLLER_QUORUM_VOTERS"] = "1@127.0.0.1:" + spare
+		r.Env["KAFKA_LISTENERS"] = "PLAINTEXT://127.0.0.1:" + port + ",CONTROLLER://127.0.0.1:" + spare
+	}
+	created, err := docker.RunContainer(ctx, r)
 	if err != nil {
 		return nil, errors.Join(err, docker.Close())
 	}

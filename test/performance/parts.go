@@ -77,6 +77,10 @@ var parts = []part{
 		learn: "Orders arrive at a rate, whatever becomes of those before; a latency is from when an order was due. This is what an application sees.",
 	},
 	{
+		name: "above", title: "At a rate above those: embedded, 4 partitions", args: "--warm-up 3s --duration 10s --rates 8000", columns: paced,
+		learn: "What a moment brings that has more than the rates before: goals are for those.",
+	},
+	{
 		name: "pipe-ladder", title: "The limit at a rate: embedded", args: "--warm-up 3s --duration 10s --rates 500,4000 --pipe 4", columns: paced,
 		learn: "The same rates, for writers that decide nothing. They do not take turns to commit, as lanes do.",
 	},
@@ -110,7 +114,7 @@ var parts = []part{
 		learn: "How long instances take until they own all partitions, which are new, and are ready, how many connections the process has in the end, and what it costs while there is nothing to do: the instances, three agents, a caller and the broker. Each instance follows the partitions of the others.",
 	},
 	{
-		name: "resting-kafka", title: "Partitions at rest: Apache Kafka", kafka: true, args: resting, variants: []string{"--partitions 4", "--partitions 64"}, columns: rested,
+		name: "resting-kafka", title: "Partitions at rest: Apache Kafka", kafka: true, args: resting, variants: []string{"--partitions 4", "--partitions 64", "--partitions 256"}, columns: rested,
 		learn: "The same on Kafka, whose topics are new: it makes them while the instance comes to own them.",
 	},
 	{
@@ -138,7 +142,7 @@ func render(found map[string]*measured) string {
 		"even the same machine may have been half or twice as fast: hold no figures of one against the other. Everything runs on one\n" +
 		"machine: callers, one instance unless it says otherwise, three agents, and the broker. Orders have three remote steps of\n" +
 		"agents that answer at once, unless it says otherwise. Agents and callers come to the embedded broker through the network,\n" +
-		"and instances through memory. What is measured and how:\n" +
+		"and instances through memory; Kafka is in a container on the machine's own network. What is measured and how:\n" +
 		"[ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
 	all := machines(found)
 	if len(all) > 0 {
@@ -165,7 +169,7 @@ func render(found map[string]*measured) string {
 		if f.Profile != "" {
 			fmt.Fprintf(&b, "Where the processor time of its process goes, in another run (`%s`), from its start to its end:\n\n", strings.TrimSpace("--cpu-profile FILE "+f.ProfileOf))
 			if len(f.Shares) > 0 {
-				b.WriteString(wrap("Each moment is that of the innermost of these on its stack, of Pebble's work beside and of garbage wherever they stand. Kafka's client is that of agents and callers, too, and what the embedded broker has its code do.") + "\n\n")
+				b.WriteString(wrap("Each moment is that of the innermost of these on its stack, but of Pebble's work beside, of garbage and of the embedded broker wherever they stand. Kafka's client is that of agents and callers, too.") + "\n\n")
 				row("what works", "% of that time")
 				row("---", "---:")
 				for _, k := range f.Shares {

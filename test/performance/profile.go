@@ -18,6 +18,7 @@ var (
 		{"collecting garbage", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcStart"}},
 		{"Pebble, compacting", []string{pebble + "(*DB).compact1"}},
 		{"Pebble, flushing", []string{pebble + "(*DB).flush1"}},
+		{"embedded broker", []string{"github.com/twmb/franz-go/pkg/kfake.", module + "internal/broker."}},
 	}
 	kinds = []workKind{
 		{"allocating", []string{"runtime.mallocgc"}},
@@ -29,7 +30,6 @@ var (
 		{"lanes, and what is about them", []string{module + "orchestrator"}},
 		{"agents", []string{module + "agents."}},
 		{"callers", []string{module + "internal/bench."}},
-		{"embedded broker", []string{"github.com/twmb/franz-go/pkg/kfake.", module + "internal/broker."}},
 		{"compressing", []string{"github.com/klauspost/compress/", "github.com/pierrec/lz4/", "github.com/golang/snappy."}},
 		{"Kafka's client", []string{"github.com/twmb/franz-go/"}},
 	}
