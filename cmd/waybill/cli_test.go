@@ -14,10 +14,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -448,24 +451,45 @@ func TestConfiguration(t *testing.T) {
 	waybill(t, "", "alerts").want(t, 2, "", "from WAYBILL_OUTPUT")
 }
 
+// settings are the flags that the environment and the configuration file may give to a command that does one thing and ends: where it
+// asks, as whom, and what whoever calls it likes. Any other of its flags belongs to one call. One of a single command has its path before it.
+var settings = []string{
+	"server", "context", "token", "token-file", "ca", "cert", "key", "owner-hosts", "by",
+	"brokers", "namespace", "tls", "tls-ca", "tls-cert", "tls-key", "sasl-mechanism", "sasl-user", "sasl-password",
+	"output", "utc", "workflow graph format", "rate", "log-level", "log-format",
+	"topics create partitions", "topics create replication", "bench partitions",
+	"submit reply-to", "submit priority", "submit timeout", "order rerun timeout", // of all that a caller submits
+}
+
+// What belongs to one call comes from its flags, and is nothing that another command of the same environment is told, as WAYBILL_ID,
+// the name of an instance. A flag that is added is decided on here.
 func TestOneCallsFlagsComeFromFlags(t *testing.T) {
-	clearEnvironment(t)
-	t.Setenv("WAYBILL_ID", "the-name-of-an-instance")
-	// submit --id is for one call: the name of an instance is no order id.
-	t.Setenv("WAYBILL_SERVER", "http://127.0.0.1:1")
+	goesOn := []string{"serve", "dev", "agent http"} // the flags of these are settings
 	root, _ := newRoot()
-	submit, _, err := root.Find([]string{"submit"})
-	if err != nil {
-		t.Fatal(err)
+	var walk func(cmd *cobra.Command, path string)
+	walk = func(cmd *cobra.Command, path string) {
+		for _, sub := range cmd.Commands() {
+			walk(sub, strings.TrimSpace(path+" "+sub.Name()))
+		}
+		if slices.Contains(goesOn, path) {
+			return
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if configurable(f) && !slices.Contains(settings, f.Name) && !slices.Contains(settings, path+" "+f.Name) {
+				t.Errorf("%s of waybill %s becomes --%s: keep it out with onlyByFlag, or have it among the settings", envName(f.Name), path, f.Name)
+			}
+		})
 	}
-	if err := submit.ParseFlags(nil); err != nil {
-		t.Fatal(err)
+	walk(root, "")
+
+	o := newOwner(t)
+	o.answer = func(_ string, _ int, w http.ResponseWriter) { fmt.Fprint(w, `{"outcome":"kept"}`) }
+	for name, value := range map[string]string{"ID": "the-name-of-an-instance", "DATA": "1", "KEEP": "1h", "REPLY_TO": "others"} {
+		t.Setenv(envPrefix+name, value)
 	}
-	if err := configure(submit); err != nil {
-		t.Fatal(err)
-	}
-	if submit.Flags().Changed("id") {
-		t.Error("WAYBILL_ID became the id of an order")
+	waybill(t, "", "order", "signal", "o-1", "paid").want(t, 0, "kept", "")
+	if body := o.asked["o-1"][0].body; body["id"] == "the-name-of-an-instance" || len(body) != 2 {
+		t.Errorf("the environment became the signal %v", body)
 	}
 }
 

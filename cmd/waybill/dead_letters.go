@@ -231,6 +231,7 @@ back, by its name.`,
 	flags := cmd.Flags()
 	flags.StringVar(&act.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	flags.StringVar(&act.Note, "note", "", "why; it stands in the mark")
+	onlyByFlag(flags, "note")
 	server := addServer(flags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, name := range args {

@@ -201,7 +201,7 @@ func changeFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) err
 	flags.IntVar(&atOnce, "at-once", 0, "how many items of the step may be under way at a time")
 	flags.Var(&priority, "priority", "which orders go first when agents are short")
 	flags.StringVar(&deadline, "deadline", "", "when the order must be done: a time such as 2030-01-02T15:04:05Z, from now on such as +2h, or none")
-	onlyByFlag(flags, "deadline", "at-once")
+	onlyByFlag(flags, "priority", "deadline", "at-once")
 	return func(_ *cobra.Command, c *events.Command) error {
 		c.Priority, c.AtOnce = events.Priority(priority.value), atOnce
 		if atOnce == 0 {

@@ -69,6 +69,7 @@ func signals(cmd *cobra.Command, send func(context.Context, *api.Client, []strin
 	flags.StringVar(&data, "data", "", "what the signal says: JSON, @FILE, or - for standard input")
 	flags.DurationVar(&keep, "keep", 0, "how long it is kept for a step that does not listen yet (default 168h)")
 	flags.StringVar(&s.ReplyTo, "reply-to", "", "topic on which somebody else is told the same")
+	onlyByFlag(flags, "id", "data", "keep", "reply-to")
 	server := addServer(flags)
 	out := addOutput(flags)
 

@@ -169,6 +169,7 @@ it done, and why, stands in the journal.`,
 	flags := cmd.Flags()
 	flags.StringVar(&act.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	flags.StringVar(&act.Note, "note", "", "why; it stands in the journal")
+	onlyByFlag(flags, "note")
 	server := addServer(flags)
 	out := addOutput(flags, "$.partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
