@@ -38,7 +38,7 @@ var exitCodes = []struct {
 	{exitNotFound, "what was asked for is not there, or not any more"},
 	{exitRefused, "the server refuses: what was asked for contradicts what is, or is not valid"},
 	{exitNotPermitted, "the server does not know who asks, or does not permit it"},
-	{exitAway, "the server cannot be reached, is not ready, or takes no more at present: the same may succeed later"},
+	{exitAway, "the server cannot be reached, is not ready, or takes no more at present: the same may succeed later, with the `--id` that is named if one is"},
 	{exitEnded, "the order that was waited for ended otherwise, or waits for an operator (`submit --wait`, `order rerun --wait`, `order wait`)"},
 	{exitLate, "the time is up that it was given with --timeout"},
 	{exitLeft, "of many orders some were left as they are: they had changed, or their partitions could not be looked at; the same command goes on with those that it matches then, and those of partitions that another instance has alone are acted on by the same command to that one"},

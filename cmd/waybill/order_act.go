@@ -358,23 +358,12 @@ func (a *act) explain(id string, err error) error {
 	return err
 }
 
-// actOn has an order's owner carry out a command. A server that goes away, or
-// does not know the outcome yet, is asked again for a while, as one that a proxy
-// does not reach: under its id the command acts once. No new attempt begins after ctx ends; call bounds those
-// that have begun.
+// actOn has an order's owner carry out a command, and repeats it as [repeatable] says. No new attempt begins after ctx
+// ends; call bounds those that have begun.
 func actOn(ctx, call context.Context, client *api.Client, id string, command *events.Command) (*api.Order, error) {
-	const attempts = 5 // of which nobody answers, or a proxy
 	c := *command
 	c.ID = uuid.NewString()
-	n := 0
-	return repeat(ctx, func() (*api.Order, error) { return client.Command(call, id, &c) }, func(err error) bool {
-		if problem, answered := errors.AsType[*api.Problem](err); answered && !fromProxy(problem) {
-			return problem.Status == http.StatusServiceUnavailable
-		}
-		n++
-		wasThere := n > 1 || ctx != call || !errors.Is(err, api.ErrAway)
-		return n < attempts && wasThere
-	})
+	return repeat(ctx, func() (*api.Order, error) { return client.Command(call, id, &c) }, repeatable(ctx != call))
 }
 
 // whoami names who runs the program, for an order's history.

@@ -29,9 +29,10 @@ rerunOf which order that is. All its steps run, under idempotency keys of its ow
 those that the other has done: what was not undone is done twice. An order in Error has
 not ended: resubmit it, and what was done is kept.
 
-Asking again under the same --id runs nothing twice. A call that is to be repeated needs
-a time as its --deadline: +2h is another one each time. With --wait it follows the new
-order as submit does.`,
+Asking again under the same --id runs nothing twice: the error of a call that may have been
+taken names it. A call that is to be repeated needs a time as
+its --deadline: +2h is another one each time. With --wait it follows the new order as submit
+does.`,
 		Example: `  waybill order rerun o-1
   waybill order rerun o-1 --id o-1-again --input '{"card":"4711"}' --wait
   waybill order rerun o-1 --version 3`,
@@ -67,18 +68,19 @@ order as submit does.`,
 			r.Input = json.RawMessage(value)
 		}
 		return server.talk(func(client *api.Client) error {
-			receipt := new(api.Receipt)
+			receipt, tried := new(api.Receipt), 0
 			send := func(ctx context.Context) (err error) {
+				tried++
 				receipt, err = client.Rerun(ctx, of, &r)
 				return err
 			}
+			sent := &sending{r.ID, r.Deadline, send, func(o *api.Order) bool { return receipt.Made(o, of) }}
 			if wait {
-				made := func(o *api.Order) bool { return receipt.Made(o, of) }
-				return explainRerun(of, submitAndWait(cmd, client, &sending{r.ID, send, made}, timeout, out))
+				return explainRerun(of, submitAndWait(cmd, client, sent, timeout, out))
 			}
 			// Under its id nothing is run twice, so that what is not known yet is asked again.
 			if _, err := known(cmd.Context(), func() (struct{}, error) { return struct{}{}, send(cmd.Context()) }); err != nil {
-				return explainRerun(of, err)
+				return explainRerun(of, sent.told(tried, err))
 			}
 			return out.print(cmd, api.Receipt{OrderID: receipt.OrderID}, func(row func(...any)) { row(receipt.OrderID) })
 		})

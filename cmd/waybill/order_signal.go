@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newOrderSignal() *cobra.Command {
@@ -24,10 +23,16 @@ that listens for the signal hears it (matched); it is kept for one that will
 (kept). What came before under the same --id acts once (repeated). The exit code is
 1 where the signal changes nothing: late, declined, unrecorded, dead-letter.
 
-Without an --id the signal gets one of its own.`,
+Without an --id the signal gets one of its own, which the error names where it may have
+been taken.`,
 		Example: `  waybill order signal o-1 paid --data '{"amount":12}'
   waybill order signal o-1 paid --id payment-4711 --data @payment.json --keep 24h`,
-		Args: takes(two),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := takes(two)(cmd, args); err != nil {
+				return err
+			}
+			return events.CheckOrderID(args[0])
+		},
 	}
 	return signals(cmd, func(ctx context.Context, client *api.Client, args []string, s *api.Signal) (*api.Heard, error) {
 		s.Signal = args[1]
@@ -48,7 +53,8 @@ signal changes nothing: late, declined, unrecorded, dead-letter. An order that w
 been started and was rejected says why.
 
 KEY is that of the business, such as a payment's reference: an order is told by its
-id with "waybill order signal". Without an --id the signal gets one of its own. The history of a key is that of an order:
+id with "waybill order signal". Without an --id the signal gets one of its own, which the
+error names where it may have been taken. The history of a key is that of an order:
 waybill order history @KEY/signal.SIGNAL`,
 		Example: `  waybill signal ref-7 payment --data '{"amount":12}'
   waybill order history @ref-7/signal.payment`,
@@ -92,9 +98,8 @@ func signals(cmd *cobra.Command, send func(context.Context, *api.Client, []strin
 		}
 		return server.talk(func(client *api.Client) error {
 			h, err := send(cmd.Context(), client, args, &s)
-			var problem *api.Problem
-			if errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable {
-				return fmt.Errorf("%w; it can be sent again with --id %s", err, s.ID)
+			if err != nil && unsure(1, err) {
+				return fmt.Errorf("%w; it can be sent again with --id %s, and acts once", err, words.Clean(s.ID))
 			}
 			if err != nil {
 				return err

@@ -81,11 +81,24 @@ func TestWhatASignalSays(t *testing.T) {
 	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 503, "nobody knows yet") }
 	c := waybill(t, "", "order", "signal", "o-3", "payment")
 	id, _ := o.asked["o-3"][0].body["id"].(string)
-	c.want(t, 6, "", "nobody knows yet; it can be sent again with --id "+id)
+	c.want(t, 6, "", "nobody knows yet; it can be sent again with --id "+id+", and acts once\n")
 	for _, s := range o.asked["o-3"] {
 		if s.body["id"] != id {
 			t.Errorf("one signal is sent under the ids %v and %s", s.body["id"], id)
 		}
+	}
+	for n, answer := range []func(http.ResponseWriter){
+		func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		func(w http.ResponseWriter) { page(w, "504") },
+	} {
+		o.answer = func(_ string, _ int, w http.ResponseWriter) { answer(w) }
+		c := waybill(t, "", "signal", "ref-8", "payment")
+		id, _ := o.asked[""][n+1].body["id"].(string)
+		c.want(t, 6, "", "; it can be sent again with --id "+id+", and acts once\n")
+	}
+	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 422, "no good") }
+	if c := waybill(t, "", "signal", "ref-8", "payment"); c.code != exitRefused || strings.Contains(c.errs, "--id") {
+		t.Errorf("%+v", c)
 	}
 }
 
@@ -95,6 +108,7 @@ func TestSignalUsage(t *testing.T) {
 		"":                           "waybill order signal ORDER SIGNAL",
 		"o-1":                        "waybill order signal ORDER SIGNAL",
 		"o-1 a b":                    "waybill order signal ORDER SIGNAL",
+		long(257) + " payment":       "the order id has 257 bytes",
 		"o-1 payment --data {":       "--data:1:2: not JSON",
 		"o-1 payment --data x":       "--data:1:1: not JSON",
 		"o-1 payment --data=":        "--data",

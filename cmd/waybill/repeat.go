@@ -33,6 +33,30 @@ func repeat[T any](ctx context.Context, ask func() (T, error), worth func(error)
 	}
 }
 
+// repeatable says of each error of a command that acts once under its id whether to send that again: a server that
+// goes away, or does not know the outcome yet, is asked for a while, as one that a proxy does not reach. One that never
+// answered at its address is not, unless it was there before.
+func repeatable(wasThere bool) func(error) bool {
+	const attempts = 5 // of which nobody answers, or a proxy
+	n := 0
+	return func(err error) bool {
+		if problem, answered := errors.AsType[*api.Problem](err); answered && !fromProxy(problem) {
+			return problem.Status == http.StatusServiceUnavailable
+		}
+		n++
+		return n < attempts && (wasThere || n > 1 || !errors.Is(err, api.ErrAway))
+	}
+}
+
+// unsure says of the error of the n-th attempt whether what was asked for may be done all the same: no answer came, or
+// one that leaves it open.
+func unsure(n int, err error) bool {
+	if problem, answered := errors.AsType[*api.Problem](err); answered {
+		return problem.Status >= http.StatusInternalServerError
+	}
+	return n > 1 || !errors.Is(err, api.ErrAway)
+}
+
 // known asks again for what the server does not know yet, and says when it may.
 func known[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	return repeat(ctx, ask, func(err error) bool {

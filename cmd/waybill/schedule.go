@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,18 +39,21 @@ func scheduleAuthor(flags *pflag.FlagSet, act *api.Act) {
 	onlyByFlag(flags, "note")
 }
 
-// actOnObject asks again for a while where it is not known what became of the command: under its key it
-// acts once.
+// actOnObject has a command on a schedule or a limit carried out, and repeats it under its key as [repeatable] says.
 func actOnObject[Object any](ctx context.Context, server *serverFlags, act *api.Act, do func(client *api.Client, key string) (*Object, error)) (o *Object, err error) {
 	key := uuid.NewString()
 	err = server.talk(func(client *api.Client) error {
 		if act.By == "" && !server.named() {
 			act.By = whoami()
 		}
-		o, err = repeat(ctx, func() (*Object, error) { return do(client, key) }, func(err error) bool {
-			problem, answered := errors.AsType[*api.Problem](err)
-			return answered && problem.Status == http.StatusServiceUnavailable
-		})
+		tried := 0
+		o, err = repeat(ctx, func() (*Object, error) {
+			tried++
+			return do(client, key)
+		}, repeatable(false))
+		if tried > 1 && isStatus(err, http.StatusNotFound) { // what is not there any more has no keys
+			return fmt.Errorf("%w; if it was to be deleted, an attempt before this one did that", err)
+		}
 		return err
 	})
 	return o, err
@@ -163,10 +165,15 @@ number: waybill order list --where schedule=NAME --where backfill=N.`,
 		if atOnce < 1 || atOnce > events.MaxOpen {
 			return usageError{fmt.Errorf("--at-once is from 1 to %d, this is %d", events.MaxOpen, atOnce)}
 		}
+		tried := 0
 		s, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
+			tried++
 			request.Act = act
 			return client.Backfill(cmd.Context(), args[0], key, &request)
 		})
+		if err != nil && tried > 0 && unsure(tried, err) {
+			return fmt.Errorf("%w; see in `waybill order history @%s` whether it begins, before it is asked for again: that is another backfill", err, args[0])
+		}
 		if err != nil {
 			return err
 		}

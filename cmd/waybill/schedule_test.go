@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -70,5 +72,54 @@ func TestWhatAPreviewIsOf(t *testing.T) {
 	preview("none.yaml").want(t, 3, "", "there is no file none.yaml here, and of a schedule of that name: there is no schedule")
 	if preview("./none.yaml").want(t, 1, "", "open ./none.yaml"); asked != "" {
 		t.Errorf("the server was asked for %q", asked)
+	}
+}
+
+// What is done to a schedule or a limit is repeated under its key, as what is done to an order, where no answer comes or a proxy
+// has none: nobody has to ask again, which would be another backfill.
+func TestSchedulesAndLimitsAreActedOnUntilItIsKnown(t *testing.T) {
+	clearEnvironment(t)
+	keys := make(map[string][]string)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		what := r.Method + " " + r.URL.Path
+		keys[what] = append(keys[what], r.Header.Get("Idempotency-Key"))
+		switch n := len(keys[what]); {
+		case strings.Contains(what, "lost"):
+			page(w, "504")
+		case strings.Contains(what, "refused"):
+			problem(w, 409, "it is refused")
+		case n == 1:
+			panic(http.ErrAbortHandler)
+		case strings.HasPrefix(what, "DELETE"):
+			problem(w, 404, "there is none")
+		case n == 2:
+			page(w, "502")
+		case n == 3:
+			problem(w, 503, "not known yet")
+		default:
+			fmt.Fprint(w, `{"name":"nightly","backfilled":1}`)
+		}
+	}))
+	defer server.Close()
+	t.Setenv("WAYBILL_SERVER", server.URL)
+	backfill := func(name string) call {
+		return waybill(t, "", "schedule", "backfill", name, "--from", "2026-10-24T12:00:00Z", "--to", "2026-10-25T12:00:00Z")
+	}
+	backfill("nightly").want(t, 0, "backfill", "")
+	waybill(t, "", "schedule", "pause", "nightly").want(t, 0, "paused", "")
+	waybill(t, "limit: crm\natATime: 2\n", "limit", "apply", "-").want(t, 0, "applied", "")
+	for _, what := range []string{"POST /api/v1/schedules/nightly/backfill", "POST /api/v1/schedules/nightly/pause", "PUT /api/v1/limits/crm"} {
+		if all := keys[what]; len(all) != 4 || all[0] == "" || len(slices.Compact(all)) != 1 {
+			t.Errorf("%s came with the keys %q", what, all)
+		}
+	}
+	waybill(t, "", "limit", "delete", "crm").want(t, exitNotFound, "", "there is none; if it was to be deleted, an attempt before this one did that\n")
+	backfill("lost").want(t, exitAway, "", "; see in `waybill order history @lost` whether it begins, before it is asked for again: that is another backfill\n")
+	if c := backfill("refused"); c.code != exitRefused || strings.Contains(c.errs, "another backfill") {
+		t.Errorf("%+v", c)
+	}
+	server.Close()
+	if c := backfill("nightly"); c.code != exitAway || strings.Contains(c.errs, "another backfill") {
+		t.Errorf("%+v", c)
 	}
 }

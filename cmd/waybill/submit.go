@@ -33,8 +33,9 @@ final or waits for an operator, prints it, and exits with 0 only if it was
 Processed, with 7 if not, and with 8 if --timeout has passed before.
 
 Submitting the same again under its id changes nothing, so a call that failed can
-be repeated with the same --id. An id that is another submission's is an error. A call
-that is to be repeated needs a time as its --deadline: +2h is another one each time.`,
+be repeated with the same --id: the error names it where the order may have been taken.
+Without an --id each call is another order. An id that is another submission's is an error.
+A call that is to be repeated needs a time as its --deadline: +2h is another one each time.`,
 		Example: `  waybill submit order-fulfilment --input '{"customer":"c-7","total":42}' --wait
   waybill submit order-fulfilment@1 --id o-1 --input @order.json
   waybill submit order-fulfilment --label region=eu --label campaign=spring
@@ -64,10 +65,8 @@ that is to be repeated needs a time as its --deadline: +2h is another one each t
 		if s.Deadline, err = readDeadline(deadline); err != nil {
 			return err
 		}
-		if s.ID != "" || wait { // known here, so that whoever gives up waiting knows what to look for
-			if s.ID, err = newID(s.ID); err != nil {
-				return err
-			}
+		if s.ID, err = newID(s.ID); err != nil { // known here, so that whoever hears no more can repeat it, or knows what to look for
+			return err
 		}
 		if s.Labels, err = readLabels(labels); err != nil {
 			return usageError{fmt.Errorf("--label: %w", err)}
@@ -80,18 +79,18 @@ that is to be repeated needs a time as its --deadline: +2h is another one each t
 			s.Input = json.RawMessage(value)
 		}
 		return server.talk(func(client *api.Client) error {
-			if !wait {
-				id, err := client.Submit(cmd.Context(), &s)
-				if err != nil {
-					return err
-				}
-				return out.print(cmd, api.Receipt{OrderID: id}, func(row func(...any)) { row(id) })
-			}
 			send := func(ctx context.Context) error {
 				_, err := client.Submit(ctx, &s)
 				return err
 			}
-			return submitAndWait(cmd, client, &sending{s.ID, send, s.Made}, timeout, out)
+			sent := &sending{s.ID, s.Deadline, send, s.Made}
+			if wait {
+				return submitAndWait(cmd, client, sent, timeout, out)
+			}
+			if err := send(cmd.Context()); err != nil {
+				return sent.told(1, err)
+			}
+			return out.print(cmd, api.Receipt{OrderID: s.ID}, func(row func(...any)) { row(s.ID) })
 		})
 	}
 	return cmd
@@ -147,9 +146,27 @@ func newID(given string) (string, error) {
 
 // sending is an order that is submitted.
 type sending struct {
-	id   string
-	send func(context.Context) error
-	made func(*api.Order) bool // whether this submission made the order of its id
+	id       string
+	deadline *time.Time // nil for none
+	send     func(context.Context) error
+	made     func(*api.Order) bool // whether this submission made the order of its id
+}
+
+// told says, behind the error of the n-th attempt, how to ask for the same order again where it may have been taken.
+func (s *sending) told(n int, err error) error {
+	if !unsure(n, err) {
+		return err
+	}
+	return s.again(err)
+}
+
+// again says behind an error how to ask for the same order again.
+func (s *sending) again(err error) error {
+	flags := "--id " + words.Clean(s.id)
+	if s.deadline != nil { // from now on would be another time
+		flags += " --deadline " + s.deadline.UTC().Format(time.RFC3339Nano)
+	}
+	return fmt.Errorf("%w; asked for again with %s it is one order", err, flags)
 }
 
 func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout time.Duration, out *output) error {
@@ -159,7 +176,7 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	if err := submitSurely(ctx, s.send); err != nil {
+	if err := submitSurely(ctx, s); err != nil {
 		return stopped(ctx, err)
 	}
 	o, err := follow(ctx, client, s.id, stands, nil)
@@ -187,16 +204,18 @@ func stopped(ctx context.Context, err error) error {
 }
 
 // submitSurely submits again when the server went away in between, or takes nothing
-// now: submitting an id again changes nothing.
-func submitSurely(ctx context.Context, send func(context.Context) error) error {
+// now: submitting an id again changes nothing. If it gives up, the error says how to go on.
+func submitSurely(ctx context.Context, s *sending) error {
 	const attempts = 50
 	for n := 1; ; n++ {
-		err := send(ctx)
+		err := s.send(ctx)
 		pause := 200 * time.Millisecond
 		var problem *api.Problem
 		switch {
-		case err == nil, ctx.Err() != nil, n == attempts:
-			return err
+		case err == nil:
+			return nil
+		case ctx.Err() != nil, n == attempts:
+			return s.again(err)
 		case n == 1 && errors.Is(err, api.ErrAway):
 			return err // it was never there
 		case !errors.As(err, &problem):
@@ -207,7 +226,7 @@ func submitSurely(ctx context.Context, send func(context.Context) error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return s.again(err)
 		case <-time.After(pause):
 		}
 	}

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A server that goes away while it is waited for, and an order that is not
@@ -104,6 +109,75 @@ func TestAProxyAnswers(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
+}
+
+// Where no answer comes nobody knows whether the order was taken: the id under which it is one order is said, as the server was
+// told it, and the deadline, which from now on would be another. What was refused, and what was sent to nobody, has none.
+func TestASubmissionWithoutAnAnswer(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		answer func(w http.ResponseWriter)
+		code   int
+		named  bool
+	}{
+		{"the connection ends", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, exitAway, true},
+		{"the answer breaks off", func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"orderId":`)) }, exitFailed, true},
+		{"a proxy gives up", func(w http.ResponseWriter) { page(w, "504") }, exitAway, true},
+		{"Kafka is silent", func(w http.ResponseWriter) { problem(w, 503, "Kafka did not take it") }, exitAway, true},
+		{"it breaks", func(w http.ResponseWriter) { problem(w, 500, "it is broken") }, exitFailed, true},
+		{"it is refused", func(w http.ResponseWriter) { problem(w, 409, "an upgrade must be finished first") }, exitRefused, false},
+		{"there is no room", func(w http.ResponseWriter) { problem(w, 429, "nothing was submitted") }, exitAway, false},
+	} {
+		clearEnvironment(t)
+		var asked []map[string]any
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var body map[string]any
+			if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+				t.Error(err)
+			}
+			asked = append(asked, body)
+			c.answer(w)
+		}))
+		t.Setenv("WAYBILL_SERVER", server.URL)
+		for _, args := range [][]string{{"submit", "w"}, {"submit", "w", "--deadline", "+2h"}, {"order", "rerun", "o-1", "--deadline", "+2h"}} {
+			got := waybill(t, "", args...)
+			body := asked[len(asked)-1]
+			id, _ := body["id"].(string)
+			again := "; asked for again with --id " + id
+			if deadline, given := body["deadline"].(string); given {
+				at, err := time.Parse(time.RFC3339, deadline)
+				if err != nil {
+					t.Error(err)
+				}
+				again += " --deadline " + at.UTC().Format(time.RFC3339Nano)
+			}
+			if again += " it is one order\n"; len(id) != 36 || got.code != c.code || strings.Contains(got.errs, again) != c.named || strings.Contains(got.errs, "asked for again") != c.named {
+				t.Errorf("%s: %q of %v: %+v", c.what, args, body, got)
+			}
+		}
+		if len(asked) != 3 {
+			t.Errorf("%s: asked %d times", c.what, len(asked))
+		}
+		server.Close()
+		if got := waybill(t, "", "submit", "w"); got.code != exitAway || strings.Contains(got.errs, "--id") {
+			t.Errorf("nobody is there: %+v", got)
+		}
+	}
+}
+
+// Who gives up waiting before an answer came is told the same.
+func TestASubmissionThatIsGivenUp(t *testing.T) {
+	clearEnvironment(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		interrupt()
+		panic(http.ErrAbortHandler)
+	}))
+	defer server.Close()
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"submit", "w", "--id", "o-1", "--wait", "--server", server.URL}, strings.NewReader(""), &out, &errs)
+	call{code, out.String(), errs.String()}.want(t, exitInterrupted, "", "; asked for again with --id o-1 it is one order\n")
 }
 
 // A refusal is not tried again.
