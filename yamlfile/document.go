@@ -12,7 +12,7 @@ import (
 )
 
 // Document returns the one document of a file of at most so many bytes, nil after a problem. First
-// is how a file starts.
+// is how a file starts; where it is "", one that is empty is no problem, and has none.
 func (r *Reader) Document(source []byte, most int, first string) ast.Node {
 	switch {
 	case len(source) > most:
@@ -41,7 +41,7 @@ func (r *Reader) Document(source []byte, most int, first string) ast.Node {
 			body = doc.Body
 		}
 	}
-	if body == nil {
+	if body == nil && first != "" {
 		r.Add(nil, "the file is empty; start it with %q", first)
 	}
 	return body

@@ -44,6 +44,16 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
+// Where a file may be empty, nothing is missing in one.
+func TestAnEmptyFile(t *testing.T) {
+	for _, source := range []string{"", "# nothing\n", "---\n...\n"} {
+		r := new(Reader)
+		if body := r.Document([]byte(source), 100, ""); body != nil || r.Wrong() != 0 {
+			t.Errorf("%q: %v, %v", source, body, r.Sorted())
+		}
+	}
+}
+
 // What is no file that anybody can read says so.
 func TestNoDocument(t *testing.T) {
 	for source, want := range map[string]string{

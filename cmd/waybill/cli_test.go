@@ -441,14 +441,57 @@ func TestConfiguration(t *testing.T) {
 		t.Helper()
 		waybill(t, "", "alerts", "--config", write(t, "bad.yaml", content)).want(t, 2, "", says)
 	}
-	bad("servr: x\n", "unknown key servr")
-	bad("kafka: {brokers: x}\n", "unknown key kafka")
-	bad("verify: true\n", "unknown key verify") // belongs to one call
+	bad("servr: x\n", `bad.yaml:1:1: unknown key "servr"; did you mean "server"?; keys are the names of flags`)
+	bad("kafka: {brokers: x}\n", `unknown key "kafka"`)
+	bad("utc: true\nverify: true\n", "bad.yaml:2:1: verify belongs to one call: give it as a flag, --verify, and leave it out here")
 	bad("output: xml\n", "bad.yaml: invalid argument")
-	bad("a: [\n", "bad.yaml")
+	bad("a: [\n", "bad.yaml:1:")
+	bad("- a\n", "the configuration is a mapping of keys to values")
+	bad("sasl-password:\nsasl-user: ~\n", "bad.yaml:1:1: sasl-password has no value: give it one, or leave it out\n")
+	bad("sasl-password:\nsasl-user: ~\n", "bad.yaml:2:1: sasl-user has no value")
+	bad("brokers: [a, null]\n", "brokers has no value")
+	bad("agent-bound: {payment: }\n", "agent-bound has no value")
+	bad("server: x\nserver: y\n", `the key "server" is given twice`)
+	bad("server: x\n---\nserver: y\n", "bad.yaml:2:1: a second document begins here")
 	waybill(t, "", "alerts", "--config", "/none/there").want(t, 2, "", "/none/there")
+	waybill(t, "", "alerts", "--config", t.TempDir()).want(t, 2, "", "configuration file: read ")
+	asks([]string{"--config", write(t, "empty.yaml", "# nothing so far\n")}, "http://127.0.0.1:3")
 	t.Setenv("WAYBILL_OUTPUT", "xml")
 	waybill(t, "", "alerts").want(t, 2, "", "from WAYBILL_OUTPUT")
+}
+
+// What the file says is what the flag gets, and not what YAML makes of it.
+func TestTheConfigurationIsTakenAsItIsWritten(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("WAYBILL_CONFIG", write(t, "waybill.yaml", `---
+sasl-password: 0123
+sasl-user: 1_000
+namespace: 0x1F
+tls: True
+tls-ca: 2030-01-02
+tls-cert: "null"
+tls-key: ""
+brokers: [1.10, 'a b', 007]
+...
+`))
+	root, _ := newRoot()
+	check, _, err := root.Find([]string{"topics", "check"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := check.ParseFlags(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := configure(check); err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{
+		"sasl-password": "0123", "sasl-user": "1_000", "namespace": "0x1F", "tls": "true", "tls-ca": "2030-01-02", "tls-cert": "null", "tls-key": "", "brokers": "[1.10,a b,007]",
+	} {
+		if got := check.Flags().Lookup(flag).Value.String(); got != want || !check.Flags().Changed(flag) {
+			t.Errorf("%s is %q instead of %q", flag, got, want)
+		}
+	}
 }
 
 // settings are the flags that the environment and the configuration file may give to a command that does one thing and ends: where it

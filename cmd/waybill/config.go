@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
-	"github.com/knadh/koanf/v2"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 const envPrefix = "WAYBILL_"
@@ -44,7 +44,6 @@ func configurable(f *pflag.Flag) bool {
 // configure sets those flags of cmd that were not given from the environment,
 // else from the configuration file. They count as given then.
 func configure(cmd *cobra.Command) error {
-	values := koanf.New("\x00") // keys are names of flags, and have no parts
 	path, err := cmd.Flags().GetString("config")
 	if err != nil {
 		return err
@@ -52,33 +51,26 @@ func configure(cmd *cobra.Command) error {
 	if path == "" {
 		path = os.Getenv(envName("config"))
 	}
+	var values map[string]string
 	if path != "" {
-		if err := loadFile(values, path, cmd.Root()); err != nil {
-			return err
+		if values, err = readConfig(path, cmd.Root()); err != nil {
+			return usageError{err}
 		}
 	}
-	if err := values.Load(env.Provider("\x00", env.Opt{
-		Prefix: envPrefix,
-		TransformFunc: func(key, value string) (string, any) {
-			if value == "" {
-				return "", nil // as if it were not set
-			}
-			return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(key, envPrefix), "_", "-")), value
-		},
-	}), nil); err != nil {
-		return fmt.Errorf("read the environment: %w", err)
-	}
-
 	var problems []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || !configurable(f) || !values.Exists(f.Name) {
+		if f.Changed || !configurable(f) {
 			return
 		}
-		if err := cmd.Flags().Set(f.Name, asText(values.Get(f.Name))); err != nil {
-			from := "the configuration file " + path
-			if os.Getenv(envName(f.Name)) != "" {
-				from = envName(f.Name)
+		value, from := os.Getenv(envName(f.Name)), envName(f.Name)
+		if value == "" { // as if it were not set
+			var found bool
+			if value, found = values[f.Name]; !found {
+				return
 			}
+			from = f.Name + " in the configuration file " + path
+		}
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			problems = append(problems, fmt.Errorf("from %s: %w", from, err))
 		}
 	})
@@ -88,45 +80,64 @@ func configure(cmd *cobra.Command) error {
 	return nil
 }
 
-func asText(value any) string {
-	if list, ok := value.([]any); ok {
-		parts := make([]string, len(list))
-		for i, v := range list {
-			parts[i] = fmt.Sprint(v)
-		}
-		return strings.Join(parts, ",")
+// maxConfig is the size of the largest configuration file, in bytes.
+const maxConfig = 1 << 20
+
+// readConfig reads a file with values for flags of the commands of root, by their names. What is wrong with it is [yamlfile.Errors].
+func readConfig(path string, root *cobra.Command) (map[string]string, error) {
+	source, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no configuration file %s; name another with --config", path)
 	}
-	if named, ok := value.(map[string]any); ok {
-		parts := make([]string, 0, len(named))
-		for _, name := range slices.Sorted(maps.Keys(named)) {
-			parts = append(parts, fmt.Sprintf("%s=%v", name, named[name]))
-		}
-		return strings.Join(parts, ",")
+	if err != nil {
+		return nil, fmt.Errorf("configuration file: %w", err)
 	}
-	return fmt.Sprint(value)
+	known := make(map[string]bool) // false for what belongs to one call
+	eachFlag(root, func(f *pflag.Flag) { known[f.Name] = known[f.Name] || configurable(f) })
+	r := &yamlfile.Reader{File: path}
+	values := make(map[string]string)
+	if body := r.Document(source, maxConfig, ""); body != nil {
+		r.Entries(body, "the configuration", "keys are the names of flags, such as brokers or http-addr", func(key string, at *token.Token, value ast.Node) {
+			switch setting, is := known[key]; {
+			case setting:
+				values[key] = flagText(r, key, at, value)
+			case is && key != "config":
+				r.Add(at, "%s belongs to one call: give it as a flag, --%s, and leave it out here", key, key)
+			default:
+				names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool { return !known[name] })
+				r.Add(at, "unknown key %s%s; keys are the names of flags, such as brokers or http-addr", yamlfile.Quote(key), yamlfile.DidYouMean(key, names))
+			}
+		})
+	}
+	if wrong := r.Sorted(); wrong != nil {
+		return nil, wrong
+	}
+	return values, nil
 }
 
-func loadFile(values *koanf.Koanf, path string, root *cobra.Command) error {
-	if err := values.Load(file.Provider(path), yaml.Parser()); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return usageError{fmt.Errorf("there is no configuration file %s; name another with --config", path)}
+// flagText is what a flag is set to: a scalar as it is written, which YAML would make something else of (0123), and what a list or a
+// mapping holds with commas.
+func flagText(r *yamlfile.Reader, key string, at *token.Token, value ast.Node) string {
+	text := func(n ast.Node) string {
+		if n.Type() == ast.NullType {
+			r.Add(at, "%s has no value: give it one, or leave it out", key)
+			return ""
 		}
-		return usageError{fmt.Errorf("configuration file %s: %w", path, err)}
+		text, _, _ := r.Text(n, key)
+		return text
 	}
-	known := make(map[string]bool)
-	eachFlag(root, func(f *pflag.Flag) { known[f.Name] = known[f.Name] || configurable(f) })
-	var unknown []string
-	for _, key := range values.Keys() {
-		key, _, _ = strings.Cut(key, "\x00")
-		if !known[key] && !slices.Contains(unknown, key) {
-			unknown = append(unknown, key)
+	var all []string
+	switch n := value.(type) {
+	case *ast.SequenceNode:
+		for _, entry := range n.Values {
+			all = append(all, text(entry))
 		}
+	case *ast.MappingNode:
+		r.Entries(n, key, "", func(name string, _ *token.Token, entry ast.Node) { all = append(all, name+"="+text(entry)) })
+	default:
+		return text(value)
 	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		return usageError{fmt.Errorf("configuration file %s: unknown key %s; keys are the names of flags, such as brokers or http-addr", path, strings.Join(unknown, ", "))}
-	}
-	return nil
+	return strings.Join(all, ",")
 }
 
 func eachFlag(cmd *cobra.Command, yield func(*pflag.Flag)) {
