@@ -41,6 +41,17 @@ func configurable(f *pflag.Flag) bool {
 	return !not && f.Name != "help" && f.Name != "config"
 }
 
+// setFrom is the annotation of a flag that was not given: where its value is from, for people.
+const setFrom = "waybill_set_from"
+
+// givenAs is how a flag was given, for people: --server, or the variable or the file that it is from.
+func givenAs(f *pflag.Flag) string {
+	if from := f.Annotations[setFrom]; len(from) > 0 {
+		return from[0]
+	}
+	return "--" + f.Name
+}
+
 // configure sets those flags of cmd that were not given from the environment,
 // else from the configuration file. They count as given then.
 func configure(cmd *cobra.Command) error {
@@ -70,7 +81,7 @@ func configure(cmd *cobra.Command) error {
 			}
 			from = f.Name + " in the configuration file " + path
 		}
-		if err := cmd.Flags().Set(f.Name, value); err != nil {
+		if err := errors.Join(cmd.Flags().Set(f.Name, value), cmd.Flags().SetAnnotation(f.Name, setFrom, []string{from})); err != nil {
 			problems = append(problems, fmt.Errorf("from %s: %w", from, err))
 		}
 	})

@@ -102,7 +102,7 @@ func applyContext(cmd *cobra.Command) error {
 	}
 	if flags.Changed("server") {
 		if named.Changed {
-			return usageError{errors.New("--context names a server, and --server another; use one of the two")}
+			return usageError{fmt.Errorf("%s names a server, and %s another; use one of the two", givenAs(named), givenAs(flags.Lookup("server")))}
 		}
 		return nil
 	}
