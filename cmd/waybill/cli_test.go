@@ -500,7 +500,7 @@ var settings = []string{
 	"server", "context", "token", "token-file", "ca", "cert", "key", "owner-hosts", "by",
 	"brokers", "namespace", "tls", "tls-ca", "tls-cert", "tls-key", "sasl-mechanism", "sasl-user", "sasl-password",
 	"output", "utc", "workflow graph format", "rate", "log-level", "log-format",
-	"topics create partitions", "topics create replication", "bench partitions",
+	"topics create partitions", "topics create replication", "bench partitions", "health admin-addr", "health http-addr",
 	"submit reply-to", "submit priority", "submit timeout", "order rerun timeout", // of all that a caller submits
 }
 
