@@ -63,7 +63,11 @@ type bulkFailure struct {
 }
 
 func (b *bulk) run(cmd *cobra.Command, client *api.Client, named []string, command *events.Command, out *output) error {
-	if len(named) == 0 && !b.dryRun && b.rate >= 1 && b.rate <= mostRate && b.rate == math.Trunc(b.rate) {
+	switch {
+	case len(named) > 0, b.dryRun:
+	case b.rate < 1, b.rate > mostRate, b.rate != math.Trunc(b.rate):
+		fmt.Fprintf(cmd.ErrOrStderr(), "The server takes a --rate that is a whole number from 1 to %d, and %g is none: the orders are asked one by one.\n", mostRate, b.rate)
+	default:
 		if err := b.byServer(cmd, client, command, out); !errors.Is(err, errNoBulk) {
 			return err
 		}

@@ -24,7 +24,7 @@ const (
 	stopPatience = 30 * time.Second
 )
 
-// errNoBulk says that the server does not do it, and that nothing was done.
+// errNoBulk says that the server does not do it, that nothing was done, and that standard error says why.
 var errNoBulk = errors.New("the server does not act on all of these orders")
 
 // byServer has the server act on the orders, as a bulk act, until that has ended or is stopped.
@@ -47,7 +47,8 @@ func (b *bulk) byServer(cmd *cobra.Command, client *api.Client, command *events.
 			_, _ = askAct(ctx, func() (*api.Bulk, error) { return client.StopBulk(ctx, act.ID) }) // nobody is left to tell
 		}
 	}()
-	if act.More { // than one act takes
+	if act.More {
+		fmt.Fprintf(cmd.ErrOrStderr(), "There are more than %d orders, which is the most that one bulk act takes: they are asked one by one.\n", act.Matched)
 		return errNoBulk
 	}
 	left := leftOut{LeftOut: act.LeftOut}
@@ -61,6 +62,7 @@ func (b *bulk) byServer(cmd *cobra.Command, client *api.Client, command *events.
 	_, err = askAct(ctx, func() (*api.Bulk, error) { return client.StartBulk(ctx, act.ID) })
 	switch {
 	case isStatus(err, http.StatusNotFound): // several instances answer in turn, and none is asked for long
+		fmt.Fprintln(cmd.ErrOrStderr(), "What was looked up is not known any more: the server has forgotten it, as it does after 15 minutes, or another instance answers. The orders are looked up anew, and asked one by one.")
 		return errNoBulk
 	case err != nil:
 		return fmt.Errorf("start bulk act %s: %w", act.ID, err)

@@ -188,20 +188,32 @@ func TestBulkActs(t *testing.T) {
 	}
 }
 
-// What is more than an act takes is asked for one by one, and what was prepared is forgotten.
-func TestMoreThanABulkActTakes(t *testing.T) {
+// What the server does not do as one act is asked for one by one, which is said with the reason, and what was prepared is forgotten.
+func TestWhatNoBulkActDoes(t *testing.T) {
 	clearEnvironment(t)
-	a := &actor{answers: map[string][]string{"POST": {`{"id":"b-1","state":"prepared","matched":100000,"more":true}`}, "POST/stop": {standing("stopped")}}}
-	mux := http.NewServeMux()
-	mux.Handle("/api/v1/bulk", a)
-	mux.Handle("/api/v1/bulk/", a)
-	mux.HandleFunc("GET /api/v1/orders", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, listing("", "x Pending")) })
-	mux.HandleFunc("POST /api/v1/orders/{id}/cancel", func(w http.ResponseWriter, r *http.Request) { done(r.PathValue("id"), w) })
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	waybill(t, "", "order", "cancel", "--workflow", "w", "--yes", "--server", server.URL).want(t, exitDone, "Done       1\n", "")
-	if a.asked["POST/stop"] != 1 || a.asked["POST/start"] != 0 {
-		t.Errorf("it was asked %v", a.asked)
+	for _, c := range []struct {
+		prepared, rate, says    string
+		prepares, starts, stops int
+	}{
+		{`{"id":"b-1","state":"prepared","matched":100000,"more":true}`, "7", "There are more than 100000 orders, which is the most that one bulk act takes: they are asked one by one.\n", 1, 0, 1},
+		{standing("prepared"), "7", "What was looked up is not known any more: the server has forgotten it, as it does after 15 minutes, or another instance answers. The orders are looked up anew, and asked one by one.\n", 1, 5, 1},
+		{standing("prepared"), "0.5", "The server takes a --rate that is a whole number from 1 to 1000, and 0.5 is none: the orders are asked one by one.\n", 0, 0, 0},
+		{standing("prepared"), "0", "and 0 is none: the orders", 0, 0, 0},
+		{standing("prepared"), "1001", "and 1001 is none: the orders", 0, 0, 0},
+		{standing("prepared"), "1.5", "and 1.5 is none: the orders", 0, 0, 0},
+	} {
+		a := &actor{answers: map[string][]string{"POST": {c.prepared}, "POST/start": {"404"}, "POST/stop": {standing("stopped")}}}
+		mux := http.NewServeMux()
+		mux.Handle("/api/v1/bulk", a)
+		mux.Handle("/api/v1/bulk/", a)
+		mux.HandleFunc("GET /api/v1/orders", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, listing("", "x Pending")) })
+		mux.HandleFunc("POST /api/v1/orders/{id}/cancel", func(w http.ResponseWriter, r *http.Request) { done(r.PathValue("id"), w) })
+		server := httptest.NewServer(mux)
+		waybill(t, "", "order", "cancel", "--workflow", "w", "--yes", "--rate", c.rate, "--server", server.URL).want(t, exitDone, "Done       1\n", c.says)
+		if a.asked["POST"] != c.prepares || a.asked["POST/start"] != c.starts || a.asked["POST/stop"] != c.stops {
+			t.Errorf("--rate %s: it was asked %v", c.rate, a.asked)
+		}
+		server.Close()
 	}
 }
 
