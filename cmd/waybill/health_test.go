@@ -44,7 +44,8 @@ func TestHealth(t *testing.T) {
 		health(0, "ready")
 		t.Setenv("WAYBILL_ADMIN_ADDR", "")
 	}
-	health(1, "no Waybill answers at http://127.0.0.1:1:")
+	t.Setenv("WAYBILL_HTTP_ADDR", ":1")
+	health(1, "no Waybill answers at http://127.0.0.1:1:") // an image need not know localhost
 	health(0, "ready", "--server", server.URL)
 	t.Setenv("WAYBILL_SERVER", "http://127.0.0.1:2")
 	health(1, "no Waybill answers at http://127.0.0.1:2:")
