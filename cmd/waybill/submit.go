@@ -180,6 +180,9 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 		return stopped(ctx, err)
 	}
 	o, err := follow(ctx, client, s.id, stands, nil)
+	if errors.As(err, new(*api.Problem)) {
+		return fmt.Errorf("order %s was submitted, and cannot be followed: %w", words.Clean(s.id), err)
+	}
 	if err != nil {
 		return err
 	}

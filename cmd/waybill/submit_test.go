@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -178,6 +179,23 @@ func TestASubmissionThatIsGivenUp(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := run(ctx, []string{"submit", "w", "--id", "o-1", "--wait", "--server", server.URL}, strings.NewReader(""), &out, &errs)
 	call{code, out.String(), errs.String()}.want(t, exitInterrupted, "", "; asked for again with --id o-1 it is one order\n")
+}
+
+// Who may submit an order and not see it is told which it is.
+func TestASubmissionThatCannotBeFollowed(t *testing.T) {
+	clearEnvironment(t)
+	var id atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			id.Store(strings.TrimPrefix(r.URL.Path, "/api/v1/orders/"))
+			problem(w, 403, "it takes the role viewer")
+			return
+		}
+		receipt("o-1", w)
+	}))
+	defer server.Close()
+	c := waybill(t, "", "submit", "w", "--wait", "--server", server.URL)
+	c.want(t, exitNotPermitted, "", fmt.Sprintf("waybill: order %s was submitted, and cannot be followed: it takes the role viewer\n", id.Load()))
 }
 
 // A refusal is not tried again.
