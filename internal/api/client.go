@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -52,8 +53,10 @@ func WithTLS(config *tls.Config) Option {
 	return func(c *Client) { c.http.Transport.(*http.Transport).TLSClientConfig = config } //nolint:forcetypeassert // it is ours
 }
 
-// WithOwners has what says who asks go to the owners of orders, too, whose hosts match one of these patterns, as
-// [path.Match] has them. Without, it goes to no other host than the server's.
+// WithOwners has what says who asks go to the owners of orders, too, whose hosts are covered by one of these patterns: a host,
+// a network such as 10.1.0.0/16, * for all, or a pattern as [path.Match] has them. The last may leave open all of a host name but
+// its last part, as in *.waybill.svc; one that has no dot, such as waybill-*, covers names without a dot. Of IP addresses it covers those of
+// IPv4 if it has a dot, and those of IPv6 if it has a colon. Without, it goes to no other host than the server's.
 func WithOwners(patterns []string) Option { return func(c *Client) { c.trusted = patterns } }
 
 // ErrAway says that no instance answered at the address.
@@ -814,14 +817,39 @@ func (c *Client) follows(to string) (owner *url.URL, why string) {
 	}
 	host := strings.ToLower(owner.Hostname())
 	named := slices.ContainsFunc(c.trusted, func(pattern string) bool {
-		matches, err := path.Match(strings.ToLower(pattern), host)
-		return err == nil && matches
+		return covers(strings.TrimSuffix(strings.ToLower(pattern), "."), strings.TrimSuffix(host, "."))
 	})
 	if c.known() && !named && host != strings.ToLower(c.server.Hostname()) {
 		return nil, "what says who you are goes to no other host unless --owner-hosts names it"
 	}
 	owner.User = c.server.User
 	return owner, ""
+}
+
+// covers says whether a host is one of those for which a pattern of [WithOwners] is; both are in lower case, without a dot at the end.
+// A * stands for dots, too, and whoever likes has names under a domain of his own: so 10.1.* does not cover 10.1.evil.example, nor
+// waybill-* waybill-1.evil.example.
+func covers(pattern, host string) bool {
+	ip, err := netip.ParseAddr(host)
+	isIP := err == nil
+	if network, err := netip.ParsePrefix(pattern); err == nil {
+		return isIP && network.Contains(ip)
+	}
+	matches, err := path.Match(pattern, host)
+	part := host[strings.LastIndex(host, ".")+1:]
+	switch {
+	case err != nil || !matches:
+		return false
+	case pattern == "*", pattern == host:
+		return true
+	case isIP: // not by cafe*, which is for names
+		return strings.Contains(pattern, ".") && ip.Is4() || strings.Contains(pattern, ":") && ip.Is6()
+	case part[0] >= '0' && part[0] <= '9': // no name, and for some systems another way to write an IP address
+		return false
+	case !strings.Contains(pattern, "."):
+		return part == host
+	}
+	return strings.HasSuffix(pattern, "."+part)
 }
 
 // known says whether requests say who asks.

@@ -133,6 +133,49 @@ func TestACertificateGoesToNoOtherHost(t *testing.T) {
 	}
 }
 
+// A pattern covers no host that somebody else may have.
+func TestWhichHostsAPatternCovers(t *testing.T) {
+	for pattern, hosts := range map[string]map[string]bool{
+		"10.1.0.0/16": {"10.1.2.3": true, "10.2.2.3": false, "10.1.evil.example": false, "[fd00::1]": false},
+		"fd00::/8":    {"[fd00::1]": true, "[fe00::1]": false, "fd00.example": false},
+		"10.1.*": {
+			"10.1.2.3": true, "10.11.2.3": false, "10.1.evil.example": false, "10.1.example": false, "10.1.evil.example.": false, "10.1.2": false, "10.1.0x1": false,
+		},
+		"10.1.*.": {"10.1.evil.example.": false, "10.1.evil.example": false},
+		"10.*.5":  {"10.1.2.5": true, "10.evil.5": false},
+		"fd00:*":  {"[fd00::1]": true, "[fe00::1]": false},
+		"*.waybill.shop.svc.cluster.local": {
+			"waybill-0.waybill.shop.svc.cluster.local": true, "waybill-0.waybill.shop.svc.cluster.local.": true, "waybill-0.waybill.evil.svc.cluster.local": false,
+		},
+		"*.example":         {"A.Example": true, "a.b.example": true, "example": false, "example.evil": false, "a.example.evil": false, "evilexample": false},
+		"*.Example.":        {"a.example": true},
+		"waybill-*":         {"waybill-1": true, "waybill-1.evil.example": false, "waybill-1\u3002evil": false},
+		"waybill-[!-~]*":    {"waybill-1.evil.example": false},
+		"waybill.*":         {"waybill.evil": false, "waybill.evil.example": false},
+		"waybill.ex*":       {"waybill.exevil": false, "waybill.example": false},
+		"*cafe":             {"cafe": true, "[fd00::cafe]": false, "0x0a0bcafe": false},
+		"*4":                {"web4": true, "6.6.6.4": false, "16909044": false},
+		"*":                 {"evil.example": true, "6.6.6.6": true, "[2001:db8::1]": true},
+		"10.1.2.3":          {"10.1.2.3": true, "10.1.2.33": false},
+		"fd00::1":           {"[fd00::1]": true},
+		"7e3f.example":      {"7e3f.example": true},
+		"waybill.example.3": {"waybill.example.3": true},
+		"10.1.0.0/160":      {"10.1.0.1": false},
+		"[":                 {"waybill": false},
+	} {
+		c, err := NewClient("http://server.example", WithToken("wbk_a_b"), WithOwners([]string{pattern}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for host, want := range hosts {
+			if to, why := c.follows("http://" + host + ":8080"); (to != nil) != want {
+				t.Errorf("%s covers %s: %t, %q", pattern, host, to != nil, why)
+			}
+		}
+		c.Close()
+	}
+}
+
 // Two that each say the other are asked once each.
 func TestALoopOfOwnersIsLeft(t *testing.T) {
 	var one, two *httptest.Server
