@@ -340,7 +340,7 @@ func (m *membership) skips(ctx context.Context, p int32, by lane.Author, why str
 	case err := <-s.done:
 		return err
 	case <-o.done:
-		return fmt.Errorf("partition %d was given up meanwhile; ask its next owner", p)
+		return fmt.Errorf("%w %d, which was given up here meanwhile; ask its next owner", ErrNotOwner, p)
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()

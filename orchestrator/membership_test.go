@@ -360,6 +360,16 @@ func TestSkippingLostInputs(t *testing.T) {
 	}
 }
 
+// Who waits for lost inputs to be passed over is told where the partition goes meanwhile that its next owner is to be asked.
+func TestSkippingWhatIsGivenUp(t *testing.T) {
+	gone := make(chan struct{})
+	close(gone)
+	m := &membership{owned: map[int32]*ownership{3: {failed: lane.ErrInputLost, done: gone}}}
+	if err := m.skips(t.Context(), 3, lane.Author{By: "ann"}, "because"); !errors.Is(err, ErrNotOwner) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
 // Partitions that were added to the topic are not kept.
 func TestAddedPartitionsAreNobodys(t *testing.T) {
 	m := newMembership(nil, 2, slog.New(slog.DiscardHandler))

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -153,10 +154,13 @@ func (i *Instance) Upgrade(ctx context.Context) (*Upgrade, error) {
 	return &Upgrade{Format: lowest, Speaks: spoken(all), Members: all, Rises: i.upgrade.rises()}, nil
 }
 
+// ErrOwnsNone says that an instance cannot finish an upgrade, since it does not own any partition, or not yet.
+var ErrOwnsNone = errors.New("owns no partition that it could raise")
+
 // FinishUpgrade has the partitions that this instance owns rise to the format of
 // this release, and the others follow as their owners see it: an older release
 // cannot own them from then on. It fails with [ErrOlderRelease] while one is in the
-// group. Doing it again changes nothing.
+// group, with [ErrUnsettled] as [Instance.Upgrade] does, and with [ErrOwnsNone]. Doing it again changes nothing.
 func (i *Instance) FinishUpgrade(ctx context.Context) error {
 	needs := fmt.Sprintf("format %d", OwnDialect.Format)
 	speaks := func(d *Dialect) bool { return d.Format >= OwnDialect.Format }
@@ -174,7 +178,7 @@ func (i *Instance) FinishUpgrade(ctx context.Context) error {
 			for n := range all {
 				names[n] = all[n].Instance
 			}
-			return fmt.Errorf("instance %s owns no partition that it could raise; ask another: %s", i.cfg.ID, strings.Join(names, ", "))
+			return fmt.Errorf("instance %s %w; ask another: %s", i.cfg.ID, ErrOwnsNone, strings.Join(names, ", "))
 		}
 		if err := i.upgrade.judge(all, true); err != nil {
 			return err

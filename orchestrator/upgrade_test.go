@@ -343,6 +343,12 @@ func TestAGroupThatIsNotSettled(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Instance != "i-1" {
 		t.Errorf("%+v, %v", all, err)
 	}
+
+	// Who owns nothing can finish no upgrade, and names who may.
+	none := &Instance{cfg: Config{ID: "i-2"}, group: i.group, members: newMembership(nil, 1, slog.New(slog.DiscardHandler))}
+	if err := none.FinishUpgrade(t.Context()); !errors.Is(err, ErrOwnsNone) || !strings.HasSuffix(err.Error(), "ask another: i-1") {
+		t.Errorf("it is finished by nobody: %v", err)
+	}
 	unsettled := func(times int) {
 		b.Fake.ControlKey(int16(kmsg.DescribeGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			if times == 0 {

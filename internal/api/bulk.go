@@ -440,7 +440,7 @@ func (s *Server) startBulk(ctx context.Context, in *bulkInput) (*struct{ Body Bu
 	}
 	u, why := s.borrow()
 	if why != nil {
-		return nil, huma.Error503ServiceUnavailable(fmt.Sprintf("not ready: %v; try again in a moment", why))
+		return nil, retryUnknown(fmt.Sprintf("not ready: %v; try again in a moment", why))
 	}
 	switch ctx, started := s.bulk.start(context.WithoutCancel(ctx), b, callerOf(ctx)); {
 	case started:

@@ -322,7 +322,7 @@ func (s *Server) letterError(doing string, err error) error {
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	}
 	s.log.Warn("the dead letters do not answer", "doing", doing, "error", err)
-	return huma.Error503ServiceUnavailable(fmt.Sprintf("%s: %v; see that the topic has a leader, and that the orchestrators may read it", doing, err))
+	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%s: %v; see that the topic has a leader, and that the orchestrators may read it", doing, err))))
 }
 
 // letterCursor names a place in the listing of dead letters, "" for none.

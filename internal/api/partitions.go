@@ -91,19 +91,25 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	}
 	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	switch err := i.SkipLost(bounded, partition, lane.Author{By: by, Actor: actor(ctx, func() string { return "" })}, act.Note); {
-	case errors.Is(err, orchestrator.ErrRefused):
-		return nil, typed(refusedByOwner, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": ")))
-	case errors.Is(err, orchestrator.ErrNotOwner):
-		return nil, elsewhereAt(i.OwnerAddress(partition), err.Error())
-	case err != nil:
-		return nil, huma.Error503ServiceUnavailable(err.Error())
+	if err := i.SkipLost(bounded, partition, lane.Author{By: by, Actor: actor(ctx, func() string { return "" })}, act.Note); err != nil {
+		return nil, skipError(i.OwnerAddress(partition), err)
 	}
 	heads, err := i.Store().Heads(i.Partitions())
 	if err != nil {
 		return nil, s.broken("list partitions", err)
 	}
 	return &struct{ Body Partition }{partitionOf(i, partition, &heads[partition])}, nil
+}
+
+// skipError says why a partition does not go on behind inputs that were lost. Its owner is asked at an address, "" if that is not known.
+func skipError(owner string, err error) error {
+	switch {
+	case errors.Is(err, orchestrator.ErrRefused):
+		return typed(refusedByOwner, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": ")))
+	case errors.Is(err, orchestrator.ErrNotOwner):
+		return elsewhereAt(owner, err.Error())
+	}
+	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(err.Error())))
 }
 
 func (s *Server) listPartitions(ctx context.Context, in *struct {
@@ -163,8 +169,7 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 		r, w := humago.Unwrap(c)
 		i, ctx, done, err := s.use(r.Context())
 		if err != nil {
-			w.Header().Set("Retry-After", unknownRetry)
-			refuseAs(w, notReady.uri(), http.StatusServiceUnavailable, err.Error())
+			notYet(w, err.Error())
 			return
 		}
 		defer done()

@@ -68,6 +68,12 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	refuseAs(w, typeOf(status), status, detail)
 }
 
+// notYet tells to come again, since something is not ready.
+func notYet(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", unknownRetry)
+	refuseAs(w, notReady.uri(), http.StatusServiceUnavailable, why)
+}
+
 // refuseAs does so with a type of its own.
 func refuseAs(w http.ResponseWriter, kind string, status int, detail string) {
 	body, err := json.Marshal(&Problem{Type: kind, Title: http.StatusText(status), Status: status, Detail: detail})

@@ -2,14 +2,17 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -17,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 )
 
@@ -105,6 +109,16 @@ func TestProblemTypes(t *testing.T) {
 		{s.commandError("o", command, orchestrator.ErrRefused), refusedByOwner, false},
 		{s.commandError("o", command, orchestrator.ErrOlderRelease), upgradeNeeded, false},
 		{s.commandError("o", command, errors.New("any")), kafkaSilent, true},
+		{s.letterError("list dead letters", errors.New("any")), kafkaSilent, true},
+		{s.letterError("list dead letters", orchestrator.ErrNoLetter), "not-found", false},
+		{skipError("", errors.New("any")), kafkaSilent, true},
+		{skipError("", orchestrator.ErrRefused), refusedByOwner, false},
+		{skipError("", orchestrator.ErrNotOwner), "elsewhere", false},
+		{upgradeError(errors.New("any")), kafkaSilent, true},
+		{upgradeError(orchestrator.ErrUnsettled), notReady, true},
+		{upgradeError(orchestrator.ErrOwnsNone), notReady, true},
+		{upgradeError(context.Canceled), notReady, true},
+		{upgradeError(orchestrator.ErrOlderRelease), upgradeNeeded, false},
 		{errCursor, "", false},
 	} {
 		model, is := errors.AsType[*huma.ErrorModel](c.err)
@@ -134,3 +148,28 @@ func TestProblemTypes(t *testing.T) {
 		}
 	}
 }
+
+// Whatever an instance cannot answer because it starts says so, and when to come again.
+func TestWhileItStartsAllSayWhenToComeAgain(t *testing.T) {
+	s := New(Config{})
+	s.bulk.add(&bulkAct{caller: identity.Anybody, record: Bulk{ID: "x", State: BulkPrepared, PreparedAt: &Time{time.Now()}}})
+	numbered := strings.NewReplacer("{partition}", "0", "{offset}", "0", "{seq}", "1")
+	refused := make(map[string]bool)
+	for _, r := range append(routes(t, s, ""), route{method: http.MethodGet, path: "/readyz", id: "readyz"}) {
+		said := send(t, s, r.method, inPath.ReplaceAllString(numbered.Replace(r.path), "x"), "", "")
+		if said.Code != http.StatusServiceUnavailable {
+			continue // it lacks something, or needs no instance
+		}
+		refused[r.id] = true
+		var p Problem
+		if err := json.Unmarshal(said.Body.Bytes(), &p); err != nil || typeIs(t, &p) != string(notReady) || said.Header().Get("Retry-After") != unknownRetry {
+			t.Errorf("%s: %v %s", r.id, said.Header(), said.Body)
+		}
+	}
+	if !refused["readyz"] || !refused["start-bulk"] || !refused["get-upgrade"] || len(refused) < 20 {
+		t.Errorf("refused were %d: %v", len(refused), refused)
+	}
+}
+
+// inPath is what stands for a name in a path.
+var inPath = regexp.MustCompile(`\{\w+\}`)

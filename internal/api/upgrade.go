@@ -39,7 +39,7 @@ func (s *Server) getUpgrade(ctx context.Context, _ *struct{}) (*struct{ Body *Up
 		return nil, err
 	}
 	defer done()
-	return s.toldOf(i.Upgrade(ctx))
+	return toldOf(i.Upgrade(ctx))
 }
 
 func (s *Server) finishUpgrade(ctx context.Context, _ *struct{}) (*struct{ Body *Upgrade }, error) {
@@ -49,19 +49,25 @@ func (s *Server) finishUpgrade(ctx context.Context, _ *struct{}) (*struct{ Body 
 	}
 	defer done()
 	if err := i.FinishUpgrade(ctx); err != nil {
-		return s.toldOf(nil, err)
+		return nil, upgradeError(err)
 	}
-	return s.toldOf(i.Upgrade(ctx))
+	return toldOf(i.Upgrade(ctx))
 }
 
-func (s *Server) toldOf(u *orchestrator.Upgrade, err error) (*struct{ Body *Upgrade }, error) {
+// upgradeError says why it is not known how far an upgrade is, or why it is not finished.
+func upgradeError(err error) error {
 	switch {
 	case errors.Is(err, orchestrator.ErrOlderRelease):
-		return nil, typed(upgradeNeeded, huma.Error409Conflict(err.Error()))
-	case errors.Is(err, orchestrator.ErrUnsettled):
-		return nil, retryUnknown(err.Error())
-	case err != nil:
-		return nil, huma.Error503ServiceUnavailable(err.Error())
+		return typed(upgradeNeeded, huma.Error409Conflict(err.Error()))
+	case errors.Is(err, orchestrator.ErrUnsettled), errors.Is(err, orchestrator.ErrOwnsNone), errors.Is(err, context.Canceled):
+		return retryUnknown(err.Error())
+	}
+	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(err.Error())))
+}
+
+func toldOf(u *orchestrator.Upgrade, err error) (*struct{ Body *Upgrade }, error) {
+	if err != nil {
+		return nil, upgradeError(err)
 	}
 	told := &Upgrade{Format: u.Format, Speaks: u.Speaks, Members: u.Members}
 	if !u.Rises.IsZero() {
