@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,6 +138,10 @@ func TestAnswerLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
+	// What is too large is not sent: the step would fail for good, though it is done.
+	if err := a.Complete(t.Context(), tokens[0], strings.Repeat("x", events.MaxValue)); !errors.Is(err, agents.ErrTooLarge) || !strings.Contains(err.Error(), "at most 1048576") {
+		t.Errorf("an output that is too large: %v", err)
+	}
 	if err := a.Complete(t.Context(), tokens[0], receipt{ID: "r-1"}); err != nil {
 		t.Error(err)
 	}

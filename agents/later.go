@@ -39,6 +39,9 @@ func TokenOf(ctx context.Context) (Token, error) {
 // ErrOver says that an attempt is over: no answer to it counts any more.
 var ErrOver = errors.New("the attempt is over")
 
+// ErrTooLarge says that an answer is larger than a message may be.
+var ErrTooLarge = errors.New("the reply is larger than a message may be")
+
 // Answerer answers attempts by their tokens. Safe for concurrent use.
 //
 // An answer counts as any: for the attempt that its token is of, once, and in time, which the
@@ -71,7 +74,10 @@ func NewAnswerer(brokers []string, options ...kgo.Opt) (*Answerer, error) {
 func (a *Answerer) Close() { a.client.Close() }
 
 // Complete answers that what was asked for is done, with an output that is written as JSON. It
-// returns once Kafka has the answer, or fails with [ErrOver] if that would come too late for sure.
+// returns nil once Kafka has the answer. It fails with [ErrOver] if that would come too late for sure, and with
+// [ErrTooLarge] if it would have more than 1 MiB, as which a handler's own output fails its step for good: here
+// nothing is sent, so that what was done can be answered with a reference to the output, or with Fail. On an error of Kafka's
+// the answer may be there all the same; to answer again does no harm.
 func (a *Answerer) Complete(ctx context.Context, t Token, output any) error {
 	text, err := json.Marshal(output)
 	if err != nil {
@@ -124,7 +130,11 @@ func (a *Answerer) answer(ctx context.Context, t Token, reply events.Reply) (of 
 	case reply.Status == events.ReplyProgress && of.ExtendTo.IsZero():
 		return of, fmt.Errorf("agents: step %s of order %q: %w", of.Step, of.Order, ErrNotExtendable)
 	}
-	if err := a.client.ProduceSync(ctx, a.replies.record(&of, reply)).FirstErr(); err != nil {
+	value, err := of.write(&reply)
+	if err == nil {
+		err = a.client.ProduceSync(ctx, a.replies.enclose(&of, value)).FirstErr()
+	}
+	if err != nil {
 		return of, fmt.Errorf("agents: answer step %s of order %q: %w", of.Step, of.Order, err)
 	}
 	return of, nil

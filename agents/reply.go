@@ -87,16 +87,28 @@ func status(output jsontext.Value, err error) events.Reply {
 	return events.Reply{Status: events.ReplyCompleted, Output: output}
 }
 
-// record is the reply to what was asked.
+// record is the reply to what was asked, or, where that is too large, one that fails for good with [ErrTooLarge].
 func (r *replies) record(a *asked, reply events.Reply) *kgo.Record {
+	value, err := a.write(&reply)
+	if err != nil {
+		reply.Status, reply.Output, reply.Error = events.ReplyFailed, nil, fault(Permanent(CodeOutputTooLarge, err))
+		value = reply.Append(nil)
+	}
+	return r.enclose(a, value)
+}
+
+// write addresses a reply to what was asked, and writes it. It fails with [ErrTooLarge].
+func (a *asked) write(reply *events.Reply) ([]byte, error) {
 	reply.Order, reply.Step, reply.Attempt, reply.Undo, reply.Token = a.Order, a.Step, a.Attempt, a.Undo, a.Token
 	value := reply.Append(make([]byte, 0, 128+len(reply.Output)))
 	if len(value) > events.MaxValue {
-		reply.Status, reply.Output = events.ReplyFailed, nil
-		reply.Error = fault(Permanent(CodeOutputTooLarge,
-			fmt.Errorf("the reply has %d bytes, at most %d can be sent; put the data elsewhere and reply with a reference", len(value), events.MaxValue)))
-		value = reply.Append(nil)
+		return nil, fmt.Errorf("%w: it has %d bytes, at most %d can be sent; put the data elsewhere and reply with a reference", ErrTooLarge, len(value), events.MaxValue)
 	}
+	return value, nil
+}
+
+// enclose is the record of a reply.
+func (r *replies) enclose(a *asked, value []byte) *kgo.Record {
 	envelope := events.Envelope{
 		Source:      a.Source,
 		Type:        events.StepReplied,
