@@ -22,7 +22,7 @@ type call struct {
 	job    job
 	req    *events.Request
 	asked  asked
-	// completeBy is the request's, or what it was moved to, and sent when that was asked for last.
+	// completeBy is the request's, or what it was moved to, and sent when that was asked for last, as far as Kafka took it.
 	completeBy time.Time
 	sent       time.Time
 

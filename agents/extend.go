@@ -19,7 +19,7 @@ var ErrNotExtendable = errors.New("the complete-by cannot be moved: the workflow
 // with a deadline of their own keep that.
 //
 // Call it as often as you like, but before the complete-by: what would gain less than a quarter of the timeout
-// is not sent. It is no error that nothing is left to be gained: the context ends at its deadline. It is one, [ErrNotExtendable], that the
+// is not sent. After an error the next call sends it again. It is no error that nothing is left to be gained: the context ends at its deadline. It is one, [ErrNotExtendable], that the
 // complete-by never moves, and one that the attempt is over: that of the context.
 //
 // Whether the orchestrator goes on with the attempt is not known here: its order may have been
@@ -56,11 +56,12 @@ func (c *attemptContext) extend(ctx context.Context) error {
 	if err := call.server.client.ProduceSync(ctx, record).FirstErr(); err != nil {
 		return fmt.Errorf("agents: extend: %w", err)
 	}
+	c.sent(said)
 	c.move(call.asked.least(said))
 	return nil
 }
 
-// gains says whether what is said now moves the complete-by by enough, and notes that it is said.
+// gains says whether what is said now moves the complete-by by enough.
 func (c *attemptContext) gains(said time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,9 +70,14 @@ func (c *attemptContext) gains(said time.Time) bool {
 	if !c.call.sent.IsZero() {
 		before = a.most(c.call.sent)
 	}
-	if a.most(said).Sub(before) < a.timeout()/4 {
-		return false
+	return a.most(said).Sub(before) >= a.timeout()/4
+}
+
+// sent notes that Kafka has what was said, unless the attempt is over: the next may look already.
+func (c *attemptContext) sent(said time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended && said.After(c.call.sent) {
+		c.call.sent = said
 	}
-	c.call.sent = said
-	return true
 }

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
@@ -77,6 +79,44 @@ func TestExtend(t *testing.T) {
 		t.Errorf("it may take until %v, and believes %v", r.ExtendTo, got.after)
 	}
 	k.records(2)
+}
+
+// What Kafka did not take is said again by the next call.
+func TestExtendAgain(t *testing.T) {
+	k := newKafka(t, 1)
+	handled := make(chan error, 3)
+	k.serve(k.config(), agents.Operations{"charge": agents.Do(func(ctx context.Context, req agents.Request[charge]) (receipt, error) {
+		k.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: replies, Err: kerr.TopicAuthorizationFailed})
+		before, _ := ctx.Deadline()
+		for range 2 {
+			handled <- agents.Extend(ctx)
+		}
+		if after, _ := ctx.Deadline(); !after.After(before) {
+			t.Errorf("its complete-by was %v, and is %v", before, after)
+		}
+		return pay(ctx, req)
+	})})
+	r := request("o-1", "charge", `{"amount":7}`)
+	r.CompleteBy = events.Time(time.Now().Add(time.Hour))
+	r.ExtendTo = r.CompleteBy.Add(12 * time.Hour)
+	k.askSince(time.Hour, r)
+	if err := await(t, "the first", handled); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		t.Errorf("it was not taken, and failed with %v", err)
+	}
+	if err := await(t, "the second", handled); err != nil {
+		t.Errorf("it failed with %v", err)
+	}
+	var said []string
+	for _, r := range k.records(2) {
+		reply, err := events.Decode[events.Reply](r.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, reply.Status)
+	}
+	if want := []string{events.ReplyProgress, events.ReplyCompleted}; !slices.Equal(said, want) {
+		t.Errorf("it said %q", said)
+	}
 }
 
 // Who cannot have more time hears why.
