@@ -36,6 +36,14 @@ func TestA6PausesGrow(t *testing.T) {
 	if least < 200*time.Millisecond || most > 600*time.Millisecond || most-least < 100*time.Millisecond {
 		t.Errorf("with half of it as jitter, 400ms became %s to %s", least, most)
 	}
+	least, most = time.Hour, 0
+	for range 1000 {
+		pause := r.pause(7, errors.New("busy"))
+		least, most = min(least, pause), max(most, pause)
+	}
+	if least < 500*time.Millisecond || most > time.Second || most-least < 100*time.Millisecond {
+		t.Errorf("with half of it as jitter, the longest became %s to %s", least, most)
+	}
 }
 
 func TestRetryAfterKeepsTheError(t *testing.T) {

@@ -32,11 +32,11 @@ type Retry struct {
 	// Backoff is the pause after the first attempt; each pause after it is twice
 	// as long as the one before. 100 ms if zero.
 	Backoff time.Duration
-	// Max bounds the pauses, but not what [RetryAfter] asks for; 2 s if zero, or
-	// Backoff if that is longer.
+	// Max bounds the pauses, with what Jitter adds, but not what [RetryAfter] asks
+	// for; 2 s if zero, or Backoff if that is longer.
 	Max time.Duration
-	// Jitter is the share of each pause by which it is varied, up or down, so
-	// that requests that failed together do not come back together: from 0 to 1.
+	// Jitter is the share of each pause by which it is varied, up or down, but not
+	// beyond Max, so that requests that failed together do not come back together: from 0 to 1.
 	// 0.2 if zero, none if negative.
 	Jitter float64
 }
@@ -101,7 +101,8 @@ func (r *Retry) pause(before int, err error) time.Duration {
 		}
 		pause *= 2
 	}
-	pause += time.Duration((2*rand.Float64() - 1) * r.Jitter * float64(pause))
+	least, most := float64(pause)*(1-r.Jitter), min(float64(pause)*(1+r.Jitter), float64(r.Max))
+	pause = time.Duration(least + rand.Float64()*(most-least))
 	if wish, ok := errors.AsType[*afterError](err); ok {
 		pause = max(pause, wish.pause)
 	}
