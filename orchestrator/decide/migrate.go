@@ -327,10 +327,12 @@ func (m *Migration) order(env *Env, o *projections.Order, from *workflow.Workflo
 	if m.flow.CheckInput(o.Input) != nil { // what is wrong with it is for who may read it
 		m.forbid("", "version %d does not take its input: see its schema (waybill workflow show %s)", m.To, m.flow.ID())
 	}
-	for _, mark := range m.flow.Search {
-		if _, taken := o.Labels[mark.Name]; taken && !from.Marks(mark.Name) {
-			m.forbid("", "its label %s has the name of a value of the input by which version %d finds its orders; remove the label first", mark.Name, m.To)
-		}
+	taken := func(mark workflow.Mark) bool {
+		_, has := o.Labels[mark.Name]
+		return has && !from.Marks(mark.Name)
+	}
+	if slices.ContainsFunc(m.flow.Search, taken) { // which one is for who may read it, too
+		m.forbid("", "a label of it has the name of a value of the input by which version %d finds its orders: see its search (waybill workflow show %s); remove the label first", m.To, m.flow.ID())
 	}
 }
 
