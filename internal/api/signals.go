@@ -23,7 +23,7 @@ type Signal struct {
 	Signal    string          `json:"signal" pattern:"^[a-zA-Z0-9._-]+$" maxLength:"100" example:"payment" doc:"The signal's name, for which a step of the order listens"`
 	ID        string          `json:"id,omitempty" nullable:"true" maxLength:"200" example:"payment-17" doc:"Makes a signal that is sent twice act once, as long as the order exists; left out, every request is another signal"`
 	Data      json.RawMessage `json:"data,omitempty" example:"{\"amount\":42}" doc:"What the signal says; any JSON"`
-	KeepUntil *time.Time      `json:"keepUntil,omitempty" nullable:"true" doc:"How long it is kept for a step that does not listen yet; left out, seven days"`
+	KeepUntil *time.Time      `json:"keepUntil,omitempty" nullable:"true" doc:"How long it is kept for a step that does not listen yet; left out, seven days, or what serve --signal-keep says"`
 	ReplyTo   string          `json:"replyTo,omitempty" nullable:"true" doc:"A topic of the sender's own, on which it is told the same as by the answer"`
 }
 
@@ -33,7 +33,7 @@ type KeySignal struct {
 	Key       string          `json:"key" minLength:"1" maxLength:"200" example:"invoice-17" doc:"That of the business under which they do"`
 	ID        string          `json:"id,omitempty" nullable:"true" maxLength:"200" example:"payment-17" doc:"Makes a signal that is sent twice act once, for as long as it would be kept; left out, every request is another signal"`
 	Data      json.RawMessage `json:"data,omitempty" example:"{\"amount\":42}" doc:"What the signal says; any JSON"`
-	KeepUntil *time.Time      `json:"keepUntil,omitempty" nullable:"true" doc:"How long it is kept for a step that does not listen yet; left out, seven days"`
+	KeepUntil *time.Time      `json:"keepUntil,omitempty" nullable:"true" doc:"How long it is kept for a step that does not listen yet; left out, seven days, or what serve --signal-keep says"`
 	ReplyTo   string          `json:"replyTo,omitempty" nullable:"true" doc:"A topic of the sender's own, on which it is told the same as by the answer"`
 }
 
