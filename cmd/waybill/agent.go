@@ -131,11 +131,14 @@ func answerProbes(ctx context.Context, addr string, observer *agentmetrics.Obser
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") }) // whoever hung up needs no answer
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		state := observer.State()
-		if state != agents.Serving && state != agents.Trying {
-			w.WriteHeader(http.StatusServiceUnavailable)
+		switch state := observer.State(); state {
+		case agents.Serving, agents.Trying:
+			_, _ = fmt.Fprintln(w, state)
+		case agents.Resting:
+			api.NotReady(w, "the agent is resting: its circuit breaker is open, since its service fails")
+		default:
+			api.NotReady(w, fmt.Sprintf("the agent is %s: its topic is not there, or Kafka is not", state))
 		}
-		_, _ = fmt.Fprintln(w, state)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics}))
 	server := patient(mux, log)

@@ -59,6 +59,7 @@ func TestTheTableOfMetricsOfAnAgent(t *testing.T) {
 	if probe("/healthz") != http.StatusOK || probe("/readyz") != http.StatusServiceUnavailable || probe("/api/v1/orders") != http.StatusNotFound {
 		t.Errorf("before its topic is there the agent is not just well: %d, %d", probe("/healthz"), probe("/readyz"))
 	}
+	waybill(t, "", "health", "--server", admin).want(t, 1, "", "the agent is waiting: its topic is not there")
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ func (s *Server) health(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { ok(w) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.Ready(); err != nil {
-			notYet(w, err.Error())
+			NotReady(w, err.Error())
 			return
 		}
 		ok(w)

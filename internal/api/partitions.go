@@ -169,7 +169,7 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 		r, w := humago.Unwrap(c)
 		i, ctx, done, err := s.use(r.Context())
 		if err != nil {
-			notYet(w, err.Error())
+			NotReady(w, err.Error())
 			return
 		}
 		defer done()

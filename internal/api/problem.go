@@ -68,8 +68,8 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	refuseAs(w, typeOf(status), status, detail)
 }
 
-// notYet tells to come again, since something is not ready.
-func notYet(w http.ResponseWriter, why string) {
+// NotReady tells who probes, or asks, to come again, and why what is asked is not ready.
+func NotReady(w http.ResponseWriter, why string) {
 	w.Header().Set("Retry-After", unknownRetry)
 	refuseAs(w, notReady.uri(), http.StatusServiceUnavailable, why)
 }
