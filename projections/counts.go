@@ -140,7 +140,7 @@ func (c *Counts) has(o *Order, n int) {
 	if o == nil {
 		return
 	}
-	if !o.Beside() && !o.State.Final() {
+	if !o.Beside() && !o.Forgotten && !o.State.Final() { // a home that is forgotten has not ended
 		which := Standing{o.Workflow, o.State}
 		if c.Orders[which] += n; c.Orders[which] == 0 {
 			delete(c.Orders, which)

@@ -87,7 +87,6 @@ type Each struct {
 	last, undoing int
 	pages         []*page
 	fresh         *outcome
-	freshBytes    int
 }
 
 // ItemFailure is an item that failed.
@@ -111,12 +110,14 @@ const (
 )
 
 // outcome is what is known of an item that ended, or of its undo, and is not written yet: how it ended, or that its order
-// of a round left something. The next is of one that ended before.
+// of a round left something. The next is of one that ended before. An order that was decided on meanwhile has the same behind
+// its own, so that what is written is noted here.
 type outcome struct {
 	tag         byte
 	item, round int
 	value       []byte
 	next        *outcome
+	written     bool // and all that ended before
 }
 
 // Left is how many items are yet to be ordered.
@@ -332,7 +333,6 @@ func (s *Step) leaveItem(e *events.Event) {
 		i.left = true
 		x.set(n, i)
 		x.fresh = &outcome{tag: tagLeft, item: n, round: s.Each.Round(n), next: x.fresh}
-		x.freshBytes += 64
 	}
 }
 
@@ -412,7 +412,6 @@ func (x *edit) drop() {
 // keep has how an item ended, or its undo failed, be written.
 func (x *edit) keep(e *events.Event) {
 	x.fresh = &outcome{tag: outcomeTag(e.ToUndo), item: e.Item, value: itemOutcome(e), next: x.fresh}
-	x.freshBytes += 64 + len(x.fresh.value)
 }
 
 func paceStep(_ *Order, s *Step, e *events.Event) {
@@ -466,7 +465,12 @@ func (o *Order) written() *Order {
 	for i := range o.Steps {
 		if each := o.Steps[i].Each; each != nil {
 			e := *each
-			e.fresh, e.freshBytes = nil, 0
+			for f := e.fresh; f != nil && !f.written; {
+				next := f.next
+				f.written, f.value, f.next = true, nil, nil
+				f = next
+			}
+			e.fresh = nil
 			o.Steps[i].Each = &e
 		}
 	}
@@ -483,7 +487,10 @@ func (e *Each) size() int {
 	if e == nil {
 		return 0
 	}
-	n := 256 + 8*len(e.pages) + 8*len(e.Running) + e.freshBytes + e.Pages.size()
+	n := 256 + 8*len(e.pages) + 8*len(e.Running) + e.Pages.size()
+	for f := e.fresh; f != nil && !f.written; f = f.next {
+		n += 64 + len(f.value)
+	}
 	for _, p := range e.pages {
 		if p != nil {
 			n += pageItems * 16

@@ -69,7 +69,7 @@ func (f *Feed) add(p *Partition) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range p.dirty {
-		if e.order.Beside() || f.lost {
+		if e.order.Beside() || e.order.Forgotten && e.stored != nil && e.stored.Beside() || f.lost {
 			continue
 		}
 		if f.bytes += e.weighs; f.bytes > feedBytes {

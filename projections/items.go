@@ -167,7 +167,7 @@ func (p *Partition) writeItems(b *pebble.Batch, w *writer, e *entry, old *Order)
 			}
 		}
 		seen := make(map[string]bool)
-		for f := each.fresh; f != nil && f != was.fresh; f = f.next {
+		for f := each.fresh; f != nil && !f.written; f = f.next {
 			key := itemsKey(p.id, o.ID, f.tag, o.Steps[i].Known(), f.item)
 			if f.tag == tagLeft {
 				key = binary.BigEndian.AppendUint32(key, uint32(f.round))

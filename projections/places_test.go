@@ -199,8 +199,12 @@ func TestSeatsOfAForgottenHome(t *testing.T) {
 	const home = "@k/open.w"
 	j := newJournal()
 	j.claim("i-1", 1, events.JournalFormat)
-	_, p := temporary(t)
+	s, p := temporary(t)
+	p.CaughtUp()
+	f := s.Feed()
+	defer f.Close()
 	then := func(seq uint64, all ...events.Event) {
+		t.Helper()
 		n := len(j.records)
 		for i := range all {
 			all[i].Order, all[i].Seq, all[i].At = home, seq+uint64(i), at(int(seq)+i)
@@ -208,6 +212,13 @@ func TestSeatsOfAForgottenHome(t *testing.T) {
 		j.add(all...)
 		must(t, fold(p, j.records[n:]))
 		must(t, p.Flush())
+		// It is no order that would be listed, counted or told of, whether it is forgotten or not.
+		if is := counted(t, s); len(is.Orders) > 0 {
+			t.Errorf("counted are %+v", is)
+		}
+		if told, lost := f.Take(); len(told) > 0 || lost {
+			t.Errorf("told is %+v, lost: %t", told, lost)
+		}
 	}
 	must(t, fold(p, j.records))
 	then(1, events.Event{Type: events.PlaceGranted, Waiter: "a", Wait: 2, Key: "k", Rank: 1})

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -46,13 +48,32 @@ type damaged struct {
 }
 
 // watch makes Pebble report damage. By default it ends the process, but the
-// journal has everything.
+// journal has everything. What cannot be written beside ends the process, as in [pebbleLog.commit]: Pebble would try
+// again at once, for ever, and soon nobody could write or read any more.
 func (d *damaged) watch(o *pebble.Options) *pebble.Options {
-	o.EventListener = &pebble.EventListener{DataCorruption: func(c pebble.DataCorruptionInfo) {
-		o.Logger.Errorf("%s is damaged: %v", c.Path, c.Details)
-		d.once.Do(func() { close(d.found) })
-	}}
+	o.EventListener = &pebble.EventListener{
+		DataCorruption: func(c pebble.DataCorruptionInfo) {
+			o.Logger.Errorf("%s is damaged: %v", c.Path, c.Details)
+			d.once.Do(func() { close(d.found) })
+		},
+		BackgroundError: func(err error) {
+			if isAny(err, unwritable) || errors.Is(err, syscall.EIO) {
+				o.Logger.Fatalf("%v", err)
+			}
+			o.Logger.Errorf("background error: %v", err)
+		},
+	}
 	return o
+}
+
+// Errors of a machine, which say nothing about what is stored: it takes nothing that is written, or lacks something for a moment.
+var (
+	unwritable = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, os.ErrPermission}
+	lacking    = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM}
+)
+
+func isAny(err error, of []error) bool {
+	return slices.ContainsFunc(of, func(one error) bool { return errors.Is(err, one) })
 }
 
 // Damaged is closed once the store is known to be damaged. Nobody may be
@@ -74,7 +95,8 @@ var errUnusable = errors.New("the store cannot be used")
 // where it was if it is interrupted. A store that is damaged, of a layout that this
 // release does not know, or the projection of another namespace or cluster is
 // removed and begun anew, empty; the log says so. It fails with [ErrInUse] when
-// another process holds it, and when dir cannot be written.
+// another process holds it, when dir cannot be written, and when the machine lacks what it takes to open it, such as room
+// on the disk: that says nothing about what is stored.
 func Open(dir string, id Identity, log *slog.Logger) (*Store, error) {
 	s, err := open(dir, id, log)
 	if !errors.Is(err, errDamaged) && !errors.Is(err, errUnusable) {
@@ -118,6 +140,9 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, vfs.Default)
+	if isAny(err, lacking) {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s (%v); stop it, or choose another with --data-dir", ErrInUse, dir, err)
 	}
@@ -127,7 +152,7 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		err = errors.Join(err, lock.Close())
-		if errors.Is(err, os.ErrPermission) {
+		if isAny(err, unwritable) || isAny(err, lacking) {
 			return nil, fmt.Errorf("open the state store: %w", err)
 		}
 		// Whatever Pebble cannot open is of no use: the journal has it all.

@@ -838,8 +838,13 @@ func TestAHeldHomeIsTold(t *testing.T) {
 	}
 	await(0)
 	w.records[home] = Hold(w.env(home), w.records[home], nil, "so it is").Order
+	large := []byte(`"` + strings.Repeat("x", waitingBytes/4-1_000) + `"`)
 	for n := range maxWaiting + 1 {
-		tell(events.Signal{Signal: "pay", Key: "k", ID: fmt.Sprint(n)})
+		s := events.Signal{Signal: "pay", Key: "k", ID: fmt.Sprint(n)}
+		if n < 4 { // next to no bytes are left
+			s.Data = large
+		}
+		tell(s)
 	}
 	if e := w.last(home); e.Type != events.InputDiscarded {
 		t.Fatalf("a signal too many: %+v", e)

@@ -182,16 +182,19 @@ func (l *Lane) tellBehind(now time.Time) {
 			if first.Command != nil {
 				does = "migrate"
 			}
-			l.alert("behind/", fmt.Sprintf("what comes on partition %d of %s waits behind offset %d: order %s cannot %s: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, does, why),
+			l.alert(b.about(), fmt.Sprintf("what comes on partition %d of %s waits behind offset %d: order %s cannot %s: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, does, why),
 				"see that the workflows topic can be read, and that an instance of a release owns the partition that runs the workflow; all goes on by itself then")
 			continue
 		}
 		to := TopicPartition{b.at.Topic, first.Partition}
 		why := fmt.Sprintf("what comes on partition %d of %s waits behind offset %d, which belongs on partition %d and cannot be forwarded: %s", b.at.Partition, b.at.Topic, first.record.Offset, to.Partition, l.unwritableAt(to, first.Order, first.Record.Size()))
 		l.log.Warn("inputs wait behind a misrouted one", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "belongs", to.Partition)
-		l.alert("behind/", why, fmt.Sprintf("have partition %d of %s be writable, and all goes on by itself; whoever wrote that record must place records by their key as Kafka's clients do", to.Partition, to.Topic))
+		l.alert(b.about(), why, fmt.Sprintf("have partition %d of %s be writable, and all goes on by itself; whoever wrote that record must place records by their key as Kafka's clients do", to.Partition, to.Topic))
 	}
 }
+
+// about tells alerts apart: several inputs may wait since the same time.
+func (b *behind) about() string { return fmt.Sprintf("behind/%s/%d/", b.at.Topic, b.at.Partition) }
 
 // replies is where those to the lane's own orders come.
 func (l *Lane) replies() TopicPartition { return TopicPartition{l.topics.Replies, l.partition} }

@@ -267,8 +267,8 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 	}
 	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
 		state := f.states[fetched.Partition]
-		if state == nil {
-			return // it was handed over
+		if _, reads := f.reads[fetched.Partition]; state == nil || !reads {
+			return // it was handed over, or is left: what was fetched of it before counts no more
 		}
 		err := fetched.Err
 		for i := 0; i < len(fetched.Records) && err == nil; i++ {
@@ -288,7 +288,7 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 		}
 		switch {
 		case err == nil:
-			if _, still := f.reads[fetched.Partition]; still && len(fetched.Records) > 0 {
+			if len(fetched.Records) > 0 {
 				reads := fetched.Records[len(fetched.Records)-1].Offset + 1
 				f.reads[fetched.Partition] = reads
 				if c := f.courses[fetched.Partition]; reads > c.furthest {

@@ -240,6 +240,28 @@ func TestAnIdleFollowerDoesNotKnowWhatItLeaves(t *testing.T) {
 	}
 }
 
+// What Kafka still says of a partition that is left, be it records or a fault, is passed over.
+func TestWhatComesOfWhatWasLeft(t *testing.T) {
+	for _, err := range []error{nil, kerr.NotLeaderForPartition, kerr.OffsetOutOfRange, kgo.ErrMaxDecompress} {
+		l, _, last := newFolded(t)
+		j := &fetched{next: kgo.FetchPartition{Partition: l.partition, Err: err}}
+		if err == nil {
+			j.next.Records = []*kgo.Record{numbered(last, 9)}
+		}
+		f := NewFollower(j, true, slog.New(slog.DiscardHandler), time.Now)
+		f.Ahead([]int32{l.partition})
+		f.Follow(l.state, l.partition)
+		f.Ahead(nil)
+		must(t, f.Once(t.Context()))
+		if len(f.Reads()) > 0 {
+			t.Errorf("%v: it reads what it left", err)
+		}
+		if f.Ahead([]int32{l.partition}); !slices.Equal(j.from, []int64{6, 6}) {
+			t.Errorf("%v: it was read from %v", err, j.from)
+		}
+	}
+}
+
 // What was caught up is not known any more once it was not read for some time up to where
 // its journal ended then, and is again once it was; nor what is followed no more because it
 // cannot be read.
