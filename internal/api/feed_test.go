@@ -221,8 +221,8 @@ func TestResuming(t *testing.T) {
 		}
 	}
 	writes(keptChanges)
-	if n, reset := comes(at(3)); n != pendingChanges && !reset {
-		t.Errorf("behind 3 it hears %d, a reset: %t", n, reset)
+	if n, reset := comes(at(3)); !reset {
+		t.Errorf("behind 3 there is more than may be pending, and it hears %d", n)
 	}
 	if _, reset := comes(at(2)); !reset || len(f.recent) != keptChanges {
 		t.Errorf("what is not kept is resumed: %d are", len(f.recent))

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ func (s *stage) check(t fataler, in *inspect.Inspector) {
 	in.Check(t, &p)
 	for id, history := range in.Histories {
 		checkCommands(t, s, id, history)
-		checkInputs(t, s, id, history)
+		checkInputs(t, s, in, id, history)
 	}
 }
 
@@ -33,26 +32,14 @@ func (s *stage) check(t fataler, in *inspect.Inspector) {
 // itself left nothing; neither did those that came before the order.
 func checkCommands(t fataler, s *stage, id string, history []events.Event) {
 	t.Helper()
-	if _, err := tooEarly(func(before int) error { return s.commanded(id, history, before) }); err != nil {
+	if err := s.commanded(id, history); err != nil {
 		t.Fatalf("%q: %v\n%s", id, err, inspect.Story(history))
 	}
 }
 
-// tooEarly finds out how many inputs came before the order, of which nothing is
-// left.
-func tooEarly(check func(before int) error) (before int, err error) {
-	for err = check(0); err != nil && !errors.Is(err, errNoMore); err = check(before) {
-		before++
-	}
-	return before, err
-}
-
-// errNoMore says that there are not as many inputs.
-var errNoMore = errors.New("whatever came before the order")
-
 // commanded holds a history against the commands that were read, but for those
 // that came before the order.
-func (s *stage) commanded(id string, history []events.Event, before int) error {
+func (s *stage) commanded(id string, history []events.Event) error {
 	var left []events.Event
 	for _, e := range history {
 		if byOperator(&e) && !s.byParent(&e) {
@@ -61,14 +48,11 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 	}
 	var read []command
 	for i, c := range s.commands[:s.passed(events.InputCommands)] {
-		if c.id == id && !s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Commands, i)] {
+		if c.id == id && !s.passedOver(s.topics.Commands, i) {
 			read = append(read, c)
 		}
 	}
-	if before > len(read) {
-		return fmt.Errorf("commands %+v left %+v, %w", read, left, errNoMore)
-	}
-	return s.matches(read[before:], left)
+	return s.matches(read, left)
 }
 
 // byOperator says whether an event is what a command left.

@@ -58,7 +58,7 @@ func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
 		value += `, "rerunOf":"o-0"`
 	}
 	value += draw.Of(t, "submitter", "", `, "by":"sam"`) + "}"
-	s := submission{id: id, trace: draw.Trace(id)}
+	s := submission{id: id, text: []byte(value), trace: draw.Trace(id)}
 	s.tracestate, s.baggage = draw.Passed(id)
 	s.value, s.problem = events.Decode[events.Submission]([]byte(value))
 	must(t, s.problem)

@@ -45,12 +45,14 @@ type stage struct {
 	internal []*kgo.Record // what lanes tell each other: this one itself
 	mute     bool          // it is not read for now
 	journal  []*kgo.Record
-	messages []*kgo.Record   // on all other topics
-	letters  []*kgo.Record   // dead letters
-	end      int64           // next offset of the journal
-	dropped  map[string]bool // the sources of the inputs that left no event
-	unheard  []string        // the sources of signals for these
-	unknown  []string        // orders that replies and commands named and nobody submitted: dead letters
+	messages []*kgo.Record     // on all other topics
+	letters  []*kgo.Record     // dead letters
+	end      int64             // next offset of the journal
+	dropped  map[string]bool   // the sources of the inputs that left no event
+	early    map[string]bool   // the sources of those that came before their orders
+	unfound  map[int]bool      // the submissions that were read while no workflow was registered
+	audited  map[string]string // the events with which orders began that were held against their submissions
+	unknown  []string          // orders that inputs named and nobody submitted: dead letters
 
 	store *projections.Store
 	state *projections.Partition
@@ -61,6 +63,7 @@ type stage struct {
 	transaction uint64
 	moved       bool
 	drops       []string // the sources of inputs
+	earlies     []string // the same
 	eventless   int      // how many inputs leave no event
 	records     []*kgo.Record
 	owed        []owed
@@ -83,6 +86,7 @@ type work struct {
 type submission struct {
 	id    string
 	value events.Submission
+	text  []byte // as it was written; nil for what encoding the value gives
 	trace string
 	// tracestate and baggage are what else it has passed on.
 	tracestate, baggage string
@@ -131,7 +135,7 @@ func newStage(t fataler) *stage {
 	s := &stage{
 		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
 		refused: make(map[string]refusal), away: make(map[string]refusal), silent: make(map[string]bool),
-		cursed: make(map[string]bool), gone: make(map[string]bool), dropped: make(map[string]bool), tokens: make(map[work]string),
+		cursed: make(map[string]bool), gone: make(map[string]bool), dropped: make(map[string]bool), early: make(map[string]bool), unfound: make(map[int]bool), audited: make(map[string]string), tokens: make(map[work]string),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -299,13 +303,11 @@ func (s *stage) read(t fataler) {
 		in := &s.orders[at]
 		s.position.Set(events.InputOrders, at+1)
 		s.moved = true
-		value, _ := in.value.Encode() // hostile ones are no JSON
-		read := s.input(s.topics.Orders, at, in.id, value, s.now)
-		read.Record.Headers = []events.RawHeader{
-			{Key: events.HeaderTraceparent, Value: []byte(in.trace)}, {Key: events.HeaderTracestate, Value: []byte(in.tracestate)}, {Key: events.HeaderBaggage, Value: []byte(in.baggage)},
-		}
-		if in.actor != nil {
-			read.Record.Headers = append(read.Record.Headers, events.RawHeader{Key: events.HeaderActor, Value: in.actor})
+		s.unfound[int(at)] = len(s.flows.All()) == 0
+		r := s.submission(at)
+		read := s.input(r.Topic, at, in.id, r.Value, s.now)
+		for _, h := range r.Headers {
+			read.Record.Headers = append(read.Record.Headers, events.RawHeader{Key: h.Key, Value: h.Value})
 		}
 		read.Submission, read.Problem = in.value, in.problem
 		s.takeIn(On(s.env(in.id), s.of(t, in.id), &read), &read)
@@ -316,7 +318,7 @@ func (s *stage) read(t fataler) {
 		s.moved = true
 		o := s.of(t, in.id)
 		if o == nil {
-			s.unknown = append(s.unknown, in.id)
+			s.tooEarly(in.id, s.topics.Replies, at)
 			continue
 		}
 		read := s.input(s.topics.Replies, at, in.id, in.value.Append(nil), in.written)
@@ -336,7 +338,7 @@ func (s *stage) read(t fataler) {
 		read := s.input(s.topics.Commands, at, in.id, value, s.now)
 		read.Command = &in.value
 		if o == nil && read.OfOrder() {
-			s.unknown = append(s.unknown, in.id)
+			s.tooEarly(in.id, s.topics.Commands, at)
 			continue
 		}
 		if in.actor != nil {
@@ -346,6 +348,28 @@ func (s *stage) read(t fataler) {
 	}
 	s.hear(t)
 	s.listen(t)
+}
+
+// submission is one as it stands on the orders.
+func (s *stage) submission(at int64) *kgo.Record {
+	in := &s.orders[at]
+	value := in.text
+	if value == nil {
+		value, _ = in.value.Encode() // hostile ones are no JSON
+	}
+	r := &kgo.Record{Topic: s.topics.Orders, Offset: at, Key: []byte(in.id), Value: value, Headers: []kgo.RecordHeader{
+		{Key: events.HeaderTraceparent, Value: []byte(in.trace)}, {Key: events.HeaderTracestate, Value: []byte(in.tracestate)}, {Key: events.HeaderBaggage, Value: []byte(in.baggage)},
+	}}
+	if in.actor != nil {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderActor, Value: in.actor})
+	}
+	return r
+}
+
+// tooEarly notes an input whose order is not there: a lane makes a dead letter of it.
+func (s *stage) tooEarly(id, topic string, at int64) {
+	s.unknown = append(s.unknown, id)
+	s.earlies = append(s.earlies, fmt.Sprintf("%s/0/%d", topic, at))
 }
 
 // listen decides on all that orders told each other and was not read yet.
@@ -377,8 +401,7 @@ func (s *stage) hear(t fataler) {
 		s.moved = true
 		o := s.of(t, in.id)
 		if o == nil && in.value.Key == "" {
-			s.unknown = append(s.unknown, in.id)
-			s.unheard = append(s.unheard, fmt.Sprintf("%s/0/%d", s.topics.Signals, at))
+			s.tooEarly(in.id, s.topics.Signals, at)
 			continue
 		}
 		value, err := in.value.Encode()
@@ -496,6 +519,9 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 	for _, source := range s.drops {
 		s.dropped[source] = true
 	}
+	for _, source := range s.earlies {
+		s.early[source] = true
+	}
 	s.forget()
 	return written
 }
@@ -506,7 +532,7 @@ func (s *stage) laneRecord(e *events.Event) *kgo.Record {
 }
 
 func (s *stage) forget() {
-	s.records, s.changes, s.order, s.moved, s.owed, s.drops, s.eventless = nil, make(map[string]*staged), nil, false, nil, nil, 0
+	s.records, s.changes, s.order, s.moved, s.owed, s.drops, s.earlies, s.eventless = nil, make(map[string]*staged), nil, false, nil, nil, nil, 0
 }
 
 // crash loses the owner with all that it had in memory, and its store.

@@ -2,7 +2,7 @@ package timetable
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -236,15 +236,17 @@ func TestJitter(t *testing.T) {
 
 // Whatever is written, reading it ends, and what it makes moves on.
 func FuzzOf(f *testing.F) {
-	f.Add("0 0 * * *", "", "Europe/Berlin")
-	f.Add("0 0 L * 5#3", "", "Asia/Tokyo")
-	f.Add("", "1d", "")
-	f.Fuzz(func(t *testing.T, cron, every, zone string) {
+	for _, at := range []uint32{0, 1<<31 - 1, 1772323199, math.MaxUint32} {
+		f.Add("0 0 * * *", "", "Europe/Berlin", at)
+		f.Add("0 0 L * 5#3", "", "Asia/Tokyo", at)
+		f.Add("", "1d", "", at)
+	}
+	f.Fuzz(func(t *testing.T, cron, every, zone string, from uint32) {
 		tt, err := Of(&events.Schedule{Cron: cron, Every: every, Zone: zone})
 		if err != nil {
 			return
 		}
-		at := time.Unix(rand.Int64N(4e9), 0)
+		at := time.Unix(int64(from), 0)
 		for range 10 {
 			next := tt.Next(at)
 			if next.IsZero() {

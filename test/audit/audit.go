@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
@@ -21,7 +22,7 @@ type Books struct {
 	Histories map[string][]events.Event
 	Messages  map[string]*oracle.Messages
 	Ledgers   map[string]*oracle.Ledger
-	Accounts  *Accounts     // nil if they were left out
+	Accounts  *Accounts
 	Repeated  []*kgo.Record // messages that were passed over; see [Audit.Twice]
 	Gone      int           // requests that were; see [Audit.Forgetful]
 }
@@ -33,8 +34,6 @@ type Audit struct {
 	Rest bool
 	// Callers are the topics that orders name for their status messages.
 	Callers []string
-	// Unsettled is why the inputs are not accounted for; they are if it is empty.
-	Unsettled string
 	// Twice says that Kafka may have lost the end of a transaction that was
 	// acknowledged: then callers' topics and alerts may tell what was decided
 	// again, at another time.
@@ -42,6 +41,9 @@ type Audit struct {
 	// Wrong, if it is there, is how wrong the clocks may be of who began an attempt, and
 	// of who let it expire.
 	Wrong func(x *Expiry) time.Duration
+	// Keys, if they are there, are those under which requests got their tokens and acts were signed, whatever the
+	// setting: see [Kafka.Keys].
+	Keys *proof.Keys
 	// Refusing are callers' topics that took no status messages for a while.
 	Refusing []string
 	// Forgetful are topics of requests that were deleted, and made again: what they had
@@ -67,10 +69,6 @@ func (a Audit) inTime(reply *kgo.Record, x *Expiry) bool {
 func (a Audit) Namespace(t testing.TB, brokers []string, topics *events.Topics) *Books {
 	t.Helper()
 	n := open(t, brokers, topics)
-	if a.Unsettled != "" {
-		t.Logf("the inputs are not accounted for: %s", a.Unsettled)
-		return n.books(a)
-	}
 	if a.Rest {
 		n.untilRead()
 		if len(a.Callers) > 0 {
@@ -79,7 +77,7 @@ func (a Audit) Namespace(t testing.TB, brokers []string, topics *events.Topics) 
 	}
 	b := n.books(a)
 	k := n.kafka()
-	k.InTime = a.inTime
+	k.InTime, k.Keys = a.inTime, a.Keys
 	b.Accounts = Settle(k, n.reporting())
 	return b
 }
@@ -130,12 +128,17 @@ func (n *namespace) books(a Audit) *Books {
 		if a.Twice && (topic == n.topics.Alerts || callers) {
 			records = slices.DeleteFunc(records, b.undone)
 		}
+		if topic == n.topics.Alerts && !a.Twice {
+			for _, wrong := range Calls(records, a.Wrong == nil) {
+				report("%s", wrong)
+			}
+		}
 		records, err := oracle.InOrder(records, callers)
 		if err != nil {
 			n.Error(err)
 		}
 		for _, r := range records {
-			if why := b.misplaced(r, n.topics, n.partition); why != "" {
+			if why := cmp.Or(b.misplaced(r, n.topics, n.partition), Token(r, a.Keys, n.topics)); why != "" {
 				report("%s", why)
 			}
 		}
@@ -278,6 +281,21 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 		return fmt.Sprintf("order %q: the message of event %d is on %s, and belongs on %s", id, seq, r.Topic, want)
 	case r.Partition != partition(like, id):
 		return fmt.Sprintf("order %q: the message of event %d is in partition %d of %s, and belongs in %d", id, seq, r.Partition, r.Topic, partition(like, id))
+	}
+	return ""
+}
+
+// Token says what is wrong with the token of a request, by the keys, nil if they are not known. Whether it must have one is for the
+// journal to say.
+func Token(r *kgo.Record, keys *proof.Keys, topics *events.Topics) (wrong string) {
+	if keys == nil || events.Type(events.Header(r, events.HeaderType)) != events.StepRequested {
+		return ""
+	}
+	asks, err := events.Decode[events.Request](r.Value)
+	if err != nil || asks.Token != "" && !keys.Repeats(&proof.Attempt{
+		Namespace: topics.Namespace, Order: asks.Order, Step: asks.Step, Number: asks.Attempt, Undo: asks.Undo, Agent: topics.Agent(r.Topic),
+	}, asks.Token) {
+		return fmt.Sprintf("%s has a token that is not its own: %s, %v", placeOf(r), r.Value, err)
 	}
 	return ""
 }

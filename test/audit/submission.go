@@ -2,15 +2,34 @@ package audit
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
+
+// Submitted holds the event with which an order began, in a journal of a format, against its submission, as [Settle] does:
+// for who decides without topics. It says what is wrong.
+func Submitted(k Kafka, format int, r *kgo.Record, e *events.Event) (wrong []string) {
+	s := &settlement{Kafka: k, format: map[int32]int{r.Partition: format}}
+	s.report = func(text string, args ...any) { wrong = append(wrong, fmt.Sprintf(text, args...)) }
+	m := read(r, k.Topics)
+	switch a := (&account{id: m.order, partition: r.Partition}); {
+	case m.submission == nil:
+		s.report("%s cannot be read, and led to %s: %s", placeOf(r), e.Type, m.unreadable)
+	case e.Type == events.OrderAccepted:
+		s.accepted(a, placeOf(r), m.submission, e)
+	default:
+		s.rejected(placeOf(r), m.submission, e)
+	}
+	return wrong
+}
 
 // accepted holds the acceptance of an order against its submission.
 func (s *settlement) accepted(a *account, at place, first *submission, e *events.Event) {
@@ -194,6 +213,9 @@ func (s *settlement) schematic(first *submission) bool {
 func (s *settlement) fits(flow *oracle.Flow, first *submission) bool {
 	if flow.Input == nil || len(first.Input) == 0 && first.input != 0 {
 		return true
+	}
+	if len(first.Input) > 0 && !first.Input.IsValid() { // of two members of one name nobody knows which counts
+		return false
 	}
 	var input any
 	if len(first.Input) > 0 {

@@ -117,6 +117,11 @@ func (r *run) check(f *findings) {
 				m.Topic, events.Header(m, "ce_id"), m.Key, p)
 		}
 	}
+	if r.without == nil && r.duration >= time.Minute {
+		for _, wrong := range spared(r.faults) {
+			rules.Error(wrong)
+		}
+	}
 	if a := f.books.Accounts; a.Rejected > 0 || a.Panicked > 0 {
 		rules.Errorf("%d orders were rejected, and deciding panicked %d times", a.Rejected, a.Panicked)
 	}
@@ -179,6 +184,35 @@ func (r *run) check(f *findings) {
 	for _, m := range f.books.Messages {
 		f.requests += len(m.Requests)
 	}
+}
+
+// spared says which targets had no fault, and which faults, of those that need nothing of the machine, were left out each time. In a
+// minute each target has one.
+func spared(faults []done) (wrong []string) {
+	hurt, left := make(map[string]int), make(map[kind]int)
+	for _, d := range faults {
+		switch {
+		case d.Left == "":
+			hurt[d.Target]++
+			hurt[string(d.Kind)]++
+		case d.Kind != fill:
+			left[d.Kind]++
+		}
+	}
+	if n := hurt["kafka"]; n == 0 {
+		wrong = append(wrong, "Kafka was spared")
+	}
+	for _, target := range []string{"caller", "topics", "i1", "i2", "i3"} {
+		if hurt[target] == 0 {
+			wrong = append(wrong, target+" was spared")
+		}
+	}
+	for _, k := range kinds {
+		if left[k] > 1 && hurt[string(k)] == 0 {
+			wrong = append(wrong, fmt.Sprintf("left out all %d times: %s", left[k], k))
+		}
+	}
+	return wrong
 }
 
 // fail says what was wrong, at the end, where who reads what failed begins.

@@ -139,7 +139,7 @@ func (s *twoBrokers) whileInstancesStart(t *testing.T) {
 	for _, order := range waiting {
 		completes(order)
 	}
-	w.Audit() // while the second broker is there
+	w.LastAudit("the second broker, which has some of it, goes away")
 }
 
 // move has the second broker alone keep a partition of some topics.
@@ -319,6 +319,6 @@ func (w *besides) tried(submission string, meanwhile ...string) (submitted map[s
 	for when := range submitted {
 		complete("far", when)
 	}
-	w.Audit() // while the second broker is there
+	w.LastAudit("the second broker, which has some of it, goes away")
 	return submitted
 }

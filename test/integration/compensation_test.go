@@ -129,8 +129,10 @@ steps:
 			})
 		}
 		agent.Answer(first, done) // after all; but it is too late
+		undone := make(map[string]bool)
 		for !is(projections.Compensated) {
 			undo := agent.AskedToUndo("o-1", "")
+			undone[undo.Step] = true
 			want := map[string]string{"charge": "unknown", "reserve": "completed"}[undo.Step]
 			if undo.Outcome != want || undo.Output != nil || undo.IdempotencyKey != "o-1/"+undo.Step+":undo" {
 				t.Errorf("asked to undo with %+v", undo)
@@ -142,6 +144,9 @@ steps:
 				}
 				return errNotYet
 			})
+		}
+		if !undone["charge"] || !undone["reserve"] {
+			t.Errorf("undone were %v", undone)
 		}
 		w.until("the late answer is noted", func() error {
 			if !strings.Contains(w.types("o-1"), "reply.discarded") {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -34,12 +35,16 @@ steps:
 		w.order(first, home, func(o *projections.Order) bool { return o.Places.Says != nil })
 
 		var calls, most, made atomic.Int64
-		w.serve("crm", func(context.Context, agents.Request[any]) (any, error) {
+		w.serve("crm", func(ctx context.Context, _ agents.Request[any]) (any, error) {
 			if n := calls.Add(1); n > most.Load() {
 				most.Store(n)
 			}
 			defer calls.Add(-1)
 			made.Add(1)
+			select { // long enough for another to be seen
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+			}
 			return nil, nil
 		}, "enter", "leave")
 		w.serve("payment", func(_ context.Context, r agents.Request[any]) (any, error) {

@@ -182,7 +182,7 @@ func TestOnePartitionThatCannotBeRead(t *testing.T) {
 	}
 	stood, missing := of("before-"), of("nobodys-")
 	one.Stop()
-	w.Audit() // now: what is written next nobody may write
+	w.LastAudit("what is written next nobody may write")
 	client := w.Broker.Client(w, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := client.ProduceSync(w.Context(), &kgo.Record{Topic: w.Topics.Journal, Partition: torn, Value: []byte(`{"type":"waybill.partition.reinvented","at":"2026-01-02T15:04:05.000Z"}`)}).FirstErr(); err != nil {
 		t.Fatal(err)

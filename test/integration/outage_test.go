@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/reliability"
 	kit "github.com/waybill-dev/waybill/test/world"
@@ -85,6 +86,19 @@ func goAway(t *testing.T, outage time.Duration) reliability.Figures {
 	submit("before")
 	b.Stop(t)
 	gone := time.Now()
+	if there, err := new(net.Dialer).DialContext(t.Context(), "tcp", b.Brokers[0]); err == nil {
+		there.Close()
+		t.Error("the broker is still there")
+	}
+	open := 0
+	for _, order := range orders {
+		if o, _, err := i.Store().Order(i.Partition(order), order); err != nil || !o.State.Final() {
+			open++
+		}
+	}
+	if open == 0 {
+		t.Error("nothing was under way when the broker went")
+	}
 	submit("away")
 	time.Sleep(outage)
 	b.Start(t)
@@ -147,14 +161,7 @@ func TestATakeoverGoesAroundABrokerThatIsGone(t *testing.T) {
 // An instance that finds no broker at its start says so, and goes on trying
 // until it is told to stop.
 func TestNoBrokerAtTheStart(t *testing.T) {
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := nobody.Addr().String()
-	if err := nobody.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := child.FreeAddress(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	said := &kit.Log{}
@@ -163,7 +170,7 @@ func TestNoBrokerAtTheStart(t *testing.T) {
 			stop()
 		}
 	}
-	_, err = orchestrator.New(ctx, orchestrator.Config{
+	_, err := orchestrator.New(ctx, orchestrator.Config{
 		ID: "i-1", DataDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(said, nil)),
 		Kafka: []kgo.Opt{kgo.SeedBrokers(address), kgo.RequestRetries(0)},
 	})

@@ -27,8 +27,8 @@ const (
 	ByPanic      Cause = "a panic"
 )
 
-// Causes lists them.
-var Causes = []Cause{ByAgent, BySilence, ByRefusal, ByWaiting, ByExpression, ByDeadline, ByAbsence, ByPanic}
+// Causes lists them, but for that of depth: a play nests as deep as may be, and nothing that is drawn does.
+var Causes = []Cause{ByAgent, BySilence, ByRefusal, ByWaiting, ByExpression, ByDeadline, ByLimit, ByAbsence, ByPanic}
 
 // causes holds that going to Error is earned by what stands in the history.
 func (l *Ledger) causes(e *events.Event) []Cause {

@@ -280,6 +280,12 @@ func (w *drawn) finish(p *process) {
 	p.until("all orders have ended", func() error { return ending.Look(p.Context()) })
 }
 
+// comesUp is what must come up in each run: it does a dozen times in the shortest.
+var comesUp = []events.Type{
+	events.OrderErrored, events.OrderCompensated, events.OrderResubmitted, events.StepRetried, events.StepExpired, events.StepHeard, events.StepSleeping,
+	events.StepEmitting, events.ItemCompleted, events.PageCompleted, events.PlaceGranted, events.UndoCompleted, events.UndoExpired, events.SignalKept, events.SignalDiscarded, events.ReplyDiscarded,
+}
+
 // check holds everything against everything.
 func (w *drawn) check() {
 	w.Helper()
@@ -299,6 +305,20 @@ func (w *drawn) check() {
 		for r := range oracle.Records(w, []string{w.broker}, w.topics.DeadLetters) {
 			w.Logf("%s of %s: %s", r.Value, r.Key, r.Headers)
 		}
+	}
+	kinds := make(map[events.Type]int)
+	for _, history := range found.Histories {
+		for i := range history {
+			kinds[history[i].Type]++
+		}
+	}
+	for _, kind := range comesUp {
+		if kinds[kind] == 0 {
+			w.Errorf("%s never came up", kind)
+		}
+	}
+	if len(w.office.Sent()) == 0 {
+		w.Error("operators did nothing")
 	}
 	for order, commands := range w.office.Sent() {
 		for _, id := range commands {

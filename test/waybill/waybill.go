@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ import (
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
@@ -47,7 +49,9 @@ type Waybill struct {
 	Admin     *kadm.Client
 	Instances []*Instance // all that were run, in turn
 
-	audited bool
+	keys    func() *proof.Keys // of the instances, nil if they have none
+	audited map[string]int64   // up to where, see ends; nil if it was not yet
+	last    bool               // see LastAudit
 }
 
 // Instance is one of Waybill's that runs.
@@ -92,7 +96,7 @@ func On(t testing.TB, b *kafka.Broker) *Waybill {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !w.audited && !t.Failed() {
+		if w.unaudited(afterwards{t}) {
 			w.audit(afterwards{t})
 		}
 	})
@@ -120,6 +124,7 @@ func (w *Waybill) Begin(id, dir string, settings ...func(*orchestrator.Config)) 
 	for _, set := range settings {
 		set(&config)
 	}
+	w.keys = config.Keys
 	instance, err := orchestrator.New(w.Context(), config)
 	if err != nil {
 		w.Fatal(err)
@@ -135,7 +140,7 @@ func (w *Waybill) Begin(id, dir string, settings ...func(*orchestrator.Config)) 
 	})}
 	w.Cleanup(func() {
 		// What callers hear is noted behind that: nobody does once the last has stopped.
-		if len(w.Callers) > 0 && !w.audited && !w.Failed() {
+		if len(w.Callers) > 0 && w.unaudited(afterwards{w}) {
 			audit.Delivered(afterwards{w}, w.Broker.Brokers, &w.Topics, w.Callers...)
 		}
 		i.Stop()
@@ -182,17 +187,56 @@ func (w *Waybill) Serve(config agents.Config, operations agents.Operations) {
 	})
 }
 
-// Audit holds all that is on Kafka against the rules now, and not when the test
-// ends: nothing may be under way any more.
+// Audit holds all that is on Kafka against the rules now: nothing may be under way any more. What comes later is held against
+// them when the test ends.
 func (w *Waybill) Audit() *audit.Books {
 	w.Helper()
-	w.audited = true
-	return w.audit(w)
+	ends := w.ends(w)
+	books := w.audit(w)
+	w.audited = ends
+	return books
+}
+
+// LastAudit does the same, and what comes later is not held against the rules: why says for what reason.
+func (w *Waybill) LastAudit(why string) {
+	w.Helper()
+	w.audit(w)
+	w.last = true
+	w.Logf("no audit of what comes from now on: %s", why)
+}
+
+// unaudited says whether there is something that was not held against the rules, and can be.
+func (w *Waybill) unaudited(t testing.TB) bool {
+	t.Helper()
+	return !t.Failed() && !w.last && (w.audited == nil || !maps.Equal(w.audited, w.ends(t)))
+}
+
+// ends says how much is on the topics that others write, and on the journal.
+func (w *Waybill) ends(t testing.TB) map[string]int64 {
+	t.Helper()
+	topics := []string{w.Topics.Journal}
+	for _, topic := range w.Topics.Inputs() {
+		topics = append(topics, topic)
+	}
+	listed, err := w.Admin.ListEndOffsets(t.Context(), topics...)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]int64)
+	listed.Each(func(o kadm.ListedOffset) { all[o.Topic] += o.Offset })
+	return all
 }
 
 func (w *Waybill) audit(t testing.TB) *audit.Books {
 	t.Helper()
-	return audit.Namespace(t, w.Broker.Brokers, &w.Topics, true, w.Callers...)
+	a := audit.Audit{Rest: true, Callers: w.Callers}
+	if w.keys != nil {
+		a.Keys = w.keys()
+	}
+	return a.Namespace(t, w.Broker.Brokers, &w.Topics)
 }
 
 // afterwards is a test whose context has ended, but which has something to do.
