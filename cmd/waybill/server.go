@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -33,7 +34,7 @@ func addServer(flags *pflag.FlagSet) *serverFlags {
 	flags.StringVar(&s.ca, "ca", "", "PEM file with the authorities to trust with the server's certificate, instead of the system's")
 	flags.StringVar(&s.cert, "cert", "", "PEM file with the certificate that says who asks")
 	flags.StringVar(&s.key, "key", "", "PEM file with that certificate's key")
-	flags.StringSliceVar(&s.owners, "owner-hosts", nil, "hosts, or patterns such as *.waybill.svc, to which what says who asks may go, too, where the server names the instance that answers (--standby owned); without, to the server's host alone")
+	flags.StringSliceVar(&s.owners, "owner-hosts", nil, "hosts, patterns such as *.waybill.svc, or networks such as 10.1.0.0/16, to which what says who asks may go, too, where the server names the instance that answers (--standby owned); without, to the server's host alone")
 	return s
 }
 
@@ -51,8 +52,12 @@ func (s *serverFlags) talk(do func(*api.Client) error) error {
 		return usageError{err}
 	}
 	for _, pattern := range s.owners {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return usageError{fmt.Errorf("--owner-hosts %q: use hosts, or patterns of hosts such as *.waybill.svc", pattern)}
+		_, wrong := path.Match(pattern, "")
+		if strings.Contains(pattern, "/") {
+			_, wrong = netip.ParsePrefix(pattern)
+		}
+		if wrong != nil {
+			return usageError{fmt.Errorf("--owner-hosts %q: use hosts, patterns of hosts such as *.waybill.svc, or networks such as 10.1.0.0/16", pattern)}
 		}
 	}
 	if err := s.inClear(token != "", trust != nil); err != nil {

@@ -157,6 +157,7 @@ func TestAddressesOfInstances(t *testing.T) {
 		}
 	}
 	waybill(t, "", "order", "get", "o", "--server", "http://127.0.0.1:1", "--owner-hosts", "a,[").want(t, 2, "", `--owner-hosts "["`)
+	waybill(t, "", "order", "get", "o", "--server", "http://127.0.0.1:1", "--owner-hosts", "10.1.0.0/160").want(t, 2, "", `--owner-hosts "10.1.0.0/160"`)
 }
 
 // A command asks the instance that has the order, with the token where it may go.

@@ -844,7 +844,7 @@ func covers(pattern, host string) bool {
 		return true
 	case isIP: // not by cafe*, which is for names
 		return strings.Contains(pattern, ".") && ip.Is4() || strings.Contains(pattern, ":") && ip.Is6()
-	case part[0] >= '0' && part[0] <= '9': // no name, and for some systems another way to write an IP address
+	case part == "", part[0] >= '0' && part[0] <= '9': // no name, and for some systems another way to write an IP address
 		return false
 	case !strings.Contains(pattern, "."):
 		return part == host

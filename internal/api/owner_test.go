@@ -162,6 +162,7 @@ func TestWhichHostsAPatternCovers(t *testing.T) {
 		"waybill.example.3": {"waybill.example.3": true},
 		"10.1.0.0/160":      {"10.1.0.1": false},
 		"[":                 {"waybill": false},
+		"**":                {".": false},
 	} {
 		c, err := NewClient("http://server.example", WithToken("wbk_a_b"), WithOwners([]string{pattern}))
 		if err != nil {

@@ -32,7 +32,7 @@ func TestCalls(t *testing.T) {
 		{"of a partition itself", []*kgo.Record{alert("p0/", 0), alert("p0/", time.Second), alert("workflows/", 0), alert("workflows/", time.Second)}, false, ""},
 		{"too soon", []*kgo.Record{alert("p0/a/", 0), alert("p0/a/", 59*time.Second)}, false, "comes 59s after"},
 		{"too soon, and nobody can tell", []*kgo.Record{alert("p0/a/", 0), alert("p0/a/", time.Second)}, true, ""},
-		{"twice", []*kgo.Record{alert("p0/", 0), alert("p0/", 0)}, true, "is there twice"},
+		{"twice", []*kgo.Record{alert("p0/a/", 0), alert("p0/a/", 0)}, true, "is there twice"},
 		{"of nothing", []*kgo.Record{{Value: []byte(`{}`)}}, false, "says {}"},
 		{"of an order, which has rules of its own", []*kgo.Record{{Key: []byte("o-1"), Value: []byte(`{}`)}}, false, ""},
 	} {
