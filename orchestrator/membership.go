@@ -38,6 +38,8 @@ type membership struct {
 	mu     sync.Mutex
 	owned  map[int32]*ownership
 	joined bool
+	// lost are inputs of partitions that were lost, until somebody goes on behind them.
+	lost map[int32][]*lane.LostError
 
 	closing sync.WaitGroup // lanes that gave their clients up, and alarms
 }
@@ -45,7 +47,7 @@ type membership struct {
 // owner is a lane, as it is kept.
 type owner interface {
 	TakeOver(ctx context.Context) error
-	SkipLost(ctx context.Context, by lane.Author, why string) error
+	SkipLost(ctx context.Context, by lane.Author, why string, lost ...*lane.LostError) error
 	Serve(ctx context.Context) error
 	Leave()
 	Close()
@@ -88,7 +90,7 @@ type skip struct {
 
 func newMembership(follower *lane.Follower, partitions int32, log *slog.Logger) *membership {
 	return &membership{
-		follower: follower, partitions: partitions, log: log, now: time.Now, owned: make(map[int32]*ownership),
+		follower: follower, partitions: partitions, log: log, now: time.Now, owned: make(map[int32]*ownership), lost: make(map[int32][]*lane.LostError),
 		spawn: func(_ int32, keep func()) { go keep() },
 		pause: func(ctx context.Context, _ int32, d time.Duration) bool { return pause(ctx, d) },
 	}
@@ -177,7 +179,8 @@ var errStuck = errors.New("its lanes end without having got anywhere, and it is 
 // whatever reason comes back only through a whole takeover. It got somewhere if it
 // committed something: that it could take over says little, and leaves a claim in the
 // journal for ever. If what came next was not taken in time, a small batch before that
-// says little, too.
+// says little, too. Where inputs were lost none comes back before an operator says so: it
+// would find nothing wrong once as much was written as was lost, and pass over all of it.
 func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *projections.Partition) {
 	log := m.log.With("partition", p)
 	rebuilt, halves, stopped := false, new(lane.Halves), stop{}
@@ -187,7 +190,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		l.Narrows(halves)
 		err := l.TakeOver(ctx)
 		if err == nil {
-			err = m.skipLost(ctx, o, l)
+			err = m.skipLost(ctx, p, o, l, state.Head().Transaction)
 		}
 		if err == nil {
 			before, proofs := state.Head().Transaction, halves.Proofs
@@ -205,6 +208,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			return
 		}
 		l.Close()
+		err = m.loses(p, err)
 		m.ended(o, err, somewhere)
 		if somewhere {
 			wait, rebuilt, stuck = shortPause, false, new(atomic.Bool)
@@ -244,7 +248,16 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		}
 		rest, wake := context.WithCancel(ctx)
 		m.rests(o, wake)
-		m.pause(rest, p, wait)
+		for m.pause(rest, p, wait) {
+			lost := m.stays(p)
+			if lost == nil {
+				break
+			}
+			var tell bool
+			if wait, tell = stopped.again(lost.Error(), m.now()); tell {
+				m.alarm(ctx, p, lost, func() {})
+			}
+		}
 		wake()
 		wait = min(2*wait, longPause)
 	}
@@ -290,6 +303,30 @@ func (m *membership) ended(o *ownership, err error, somewhere bool) {
 	}
 }
 
+// loses notes which inputs were lost, if that is why a lane ended, and returns why its
+// partition is not served: as long as nobody has gone on behind them, that they are lost.
+func (m *membership) loses(p int32, err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch lost, ok := errors.AsType[*lane.LostError](err); {
+	case ok && !slices.Contains(m.lost[p], lost):
+		m.lost[p] = append(m.lost[p], lost)
+	case !ok && err != nil && len(m.lost[p]) > 0:
+		err = fmt.Errorf("%w; the last try to go on behind them: %w", m.lost[p][0], err)
+	}
+	return err
+}
+
+// stays says why a partition is not tried again by itself, nil if it is.
+func (m *membership) stays(p int32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.lost[p]) == 0 {
+		return nil
+	}
+	return m.lost[p][0]
+}
+
 // rests notes what wakes a partition that rests; if an operator wants something, it
 // is now.
 func (m *membership) rests(o *ownership, wake context.CancelFunc) {
@@ -300,22 +337,32 @@ func (m *membership) rests(o *ownership, wake context.CancelFunc) {
 	}
 }
 
-// skipLost has a lane that took over do what an operator wants.
-func (m *membership) skipLost(ctx context.Context, o *ownership, l owner) error {
+// skipLost has a lane that took over do what an operator wants. Sealed is the partition's
+// last transaction. Where inputs were lost, and nobody went on behind them or wants that
+// now, it fails with that.
+func (m *membership) skipLost(ctx context.Context, p int32, o *ownership, l owner, sealed uint64) error {
 	m.mu.Lock()
-	s := o.skip
+	s, lost := o.skip, m.lost[p]
 	o.skip = nil
+	if len(lost) > 0 && lost[len(lost)-1].Sealed < sealed { // another owner did
+		delete(m.lost, p)
+		lost = nil
+	}
 	m.mu.Unlock()
-	if s == nil {
+	switch {
+	case s == nil && len(lost) > 0:
+		return lost[0]
+	case s == nil:
 		return nil
 	}
-	err := l.SkipLost(ctx, s.by, s.why)
+	err := l.SkipLost(ctx, s.by, s.why, lost...)
 	if s.done <- err; err != nil && !errors.Is(err, lane.ErrNothingLost) {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o.failed = nil
+	delete(m.lost, p)
 	return nil
 }
 
@@ -325,7 +372,7 @@ func (m *membership) skips(ctx context.Context, p int32, by lane.Author, why str
 	s := &skip{by, why, make(chan error, 1)}
 	m.mu.Lock()
 	o := m.owned[p]
-	stopped := o != nil && errors.Is(o.failed, lane.ErrInputLost)
+	stopped := o != nil && len(m.lost[p]) > 0
 	if stopped {
 		o.skip = s
 		if o.wake != nil {

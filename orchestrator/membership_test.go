@@ -70,6 +70,10 @@ func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 	k.pause = func(_ context.Context, p int32, d time.Duration) bool {
 		k.say("wait %v: %v", d, k.ready())
 		k.time = k.time.Add(d)
+		if d == longestStop && k.stays(p) != nil { // for ever, so that it is taken away
+			k.stop([]int32{p})
+			return false
+		}
 		return true
 	}
 	k.alarm = func(_ context.Context, p int32, why error, heard func()) {
@@ -89,14 +93,20 @@ func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 	change(k)
 	k.follower.Follow(state, 3)
 	k.said = nil
-	// The group gives the partition within the lock that stop wants.
+	k.given(t)
+	return k
+}
+
+// given has the group give the partition, and keeps it until it is taken away.
+func (k *kept) given(t *testing.T) {
+	t.Helper()
+	// The group gives it within the lock that stop wants.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	o := &ownership{stop: cancel, done: make(chan struct{})}
 	k.joined, k.owned[3] = true, o
-	k.keep(ctx, 3, o, state)
+	k.keep(ctx, 3, o, k.state)
 	k.closing.Wait()
-	return k
 }
 
 func (k *kept) say(format string, args ...any) { k.said = append(k.said, fmt.Sprintf(format, args...)) }
@@ -109,8 +119,8 @@ type ends struct {
 
 func (e ends) TakeOver(context.Context) error { return e.takeover }
 
-func (e ends) SkipLost(_ context.Context, by lane.Author, why string) error {
-	e.say("skip: %s, %s", by.By, why)
+func (e ends) SkipLost(_ context.Context, by lane.Author, why string, lost ...*lane.LostError) error {
+	e.say("skip: %s, %s, %d lost", by.By, why, len(lost))
 	return e.skipping
 }
 
@@ -175,7 +185,7 @@ func TestLanesFollowEachOther(t *testing.T) {
 
 // What becomes of a partition depends on why its lane ended.
 func TestWhyALaneEnded(t *testing.T) {
-	gap, newer, lost, damaged := projections.ErrGap, projections.ErrNewer, lane.ErrInputLost, projections.ErrDamaged
+	gap, newer, lost, damaged := projections.ErrGap, projections.ErrNewer, &lane.LostError{}, projections.ErrDamaged
 	number := projections.ErrPartitions
 	for _, c := range []struct {
 		name  string
@@ -189,13 +199,16 @@ func TestWhyALaneEnded(t *testing.T) {
 		{"another number of partitions, at first", []end{{takeover: number}}, "closed, wait 50ms, served: true, closed"},
 		{"another number of partitions, again", []end{{takeover: number}, {takeover: number}}, "closed, wait 50ms, closed, alarm, wait 1m0s, served: true, closed"},
 		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
-		{"lost inputs", []end{{serving: lost}}, "served: true, closed, alarm, wait 1m0s, served: true, closed"},
+		{
+			"lost inputs: not tried, and told each hour", []end{{serving: lost}},
+			"served: true, closed, alarm, wait 1m0s, wait 2m0s, wait 4m0s, wait 8m0s, wait 16m0s, wait 32m0s, alarm, wait 1h0m0s, closed",
+		},
 		{"after an alarm it waits as before", []end{{takeover: newer}, {takeover: errors.New("away")}}, "closed, alarm, wait 1m0s, closed, wait 5s, served: true, closed"},
 		{
 			"for long: rarely tried, and told each hour", slices.Repeat([]end{{takeover: newer}}, 9),
 			"closed, alarm, wait 1m0s, closed, wait 2m0s, closed, wait 4m0s, closed, wait 8m0s, closed, wait 16m0s, closed, wait 32m0s, closed, alarm, wait 1h0m0s, closed, alarm, wait 1h0m0s, closed, alarm, wait 1h0m0s, served: true, closed",
 		},
-		{"for another reason", []end{{takeover: newer}, {serving: lost}}, "closed, alarm, wait 1m0s, served: true, closed, alarm, wait 2m0s, served: true, closed"},
+		{"for another reason", []end{{takeover: newer}, {serving: lane.ErrUnreadable}}, "closed, alarm, wait 1m0s, served: true, closed, alarm, wait 2m0s, served: true, closed"},
 		{"again, after it served", []end{{takeover: newer}, {serving: newer, lasts: settled}}, "closed, alarm, wait 1m0s, served: true, closed, alarm, wait 1m0s, served: true, closed"},
 		{"a damaged store", []end{{takeover: damaged}, {}}, "closed, fail: " + damaged.Error()},
 	} {
@@ -215,7 +228,7 @@ func TestWhyALaneEnded(t *testing.T) {
 
 // What a lane committed, and kept from the store, is there when it has ended, and orders are told as they stood.
 func TestLanesWriteWhatTheyKept(t *testing.T) {
-	for _, why := range []error{errors.New("Kafka is away"), lane.ErrInputLost} {
+	for _, why := range []error{errors.New("Kafka is away"), lane.ErrUnreadable} {
 		var written []int64
 		keepsWith(t, func(k *kept) {
 			k.pause = func(context.Context, int32, time.Duration) bool {
@@ -320,26 +333,30 @@ func (m *moves) Position() events.Positions { return m.at }
 func (m *moves) OrdersRead() int64          { return 0 }
 
 // An operator who has a partition go on behind lost inputs wakes it, and hears what
-// came of it.
+// came of it. What fails is not tried again before somebody wants it.
 func TestSkippingLostInputs(t *testing.T) {
-	lost := fmt.Errorf("the orders: %w", lane.ErrInputLost)
+	lost := fmt.Errorf("the lane: %w", &lane.LostError{Err: errors.New("the orders")})
 	for _, c := range []struct {
 		name  string
 		lanes []end
 		want  string
 	}{
-		{"it is done", []end{{serving: lost}, {}}, "skip: ann, because, done: <nil>, ready: <nil>"},
-		{"nothing was lost after all", []end{{serving: lost}, {skipping: lane.ErrNothingLost}}, "skip: ann, because, done: no inputs were lost, ready: <nil>"},
-		{"it fails", []end{{serving: lost}, {skipping: errors.New("away")}, {}}, "skip: ann, because, done: away, ready: <nil>"},
+		{"it is done", []end{{serving: lost}, {}}, "skip: ann, because, 1 lost, done: <nil>, ready: <nil>"},
+		{"nothing was lost after all", []end{{serving: lost}, {skipping: lane.ErrNothingLost}}, "skip: ann, because, 1 lost, done: no inputs were lost, ready: <nil>"},
+		{"it fails", []end{{serving: lost}, {skipping: errors.New("away")}, {}}, "skip: ann, because, 1 lost, done: away, ready: partition 3 is not served: inputs were lost: the orders; the last try to go on behind them: away"},
 		{"it is stopped for something else", []end{{takeover: projections.ErrNewer}, {}}, "done: no inputs were lost: partition 3 is not stopped for that here, ready: <nil>"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			asked := make(chan error, 1)
 			k := keepsWith(t, func(k *kept) {
 				paused := 0
-				k.pause = func(ctx context.Context, _ int32, _ time.Duration) bool {
+				k.pause = func(ctx context.Context, p int32, _ time.Duration) bool {
 					if paused++; paused > 1 {
-						return true
+						if k.stays(p) != nil {
+							k.served = k.ready()
+							k.stop([]int32{p})
+						}
+						return k.stays(p) == nil
 					}
 					go func() { asked <- k.skips(t.Context(), 3, lane.Author{By: "ann"}, "because") }()
 					if errors.Is(k.owned[3].failed, lane.ErrInputLost) {
@@ -367,6 +384,26 @@ func TestSkippingWhatIsGivenUp(t *testing.T) {
 	m := &membership{owned: map[int32]*ownership{3: {failed: lane.ErrInputLost, done: gone}}}
 	if err := m.skips(t.Context(), 3, lane.Author{By: "ann"}, "because"); !errors.Is(err, ErrNotOwner) {
 		t.Errorf("it ends with %v", err)
+	}
+}
+
+// An instance that knows that inputs of a partition were lost does not serve it either when it
+// is given that again, or when the operator who wanted it has gone: unless another owner went
+// on behind them, which what the last lane was about to commit does not show.
+func TestLanesDoNotForgetLostInputs(t *testing.T) {
+	for sealed, serves := range map[uint64]bool{1: false, 2: true} {
+		k := keeps(t, end{serving: &lane.LostError{Sealed: 1}})
+		for n := range sealed {
+			must(t, k.state.Commit(events.Seal{Transaction: n + 1, Events: 1}, k.state.Head().Offset+1, nil))
+		}
+		k.said = nil
+		k.given(t)
+		if served := slices.Contains(k.said, "served: true"); served != serves {
+			t.Errorf("behind transaction %d it is served: %t: %q", sealed, served, k.said)
+		}
+		if stays := k.stays(3); (stays == nil) != serves {
+			t.Errorf("behind transaction %d it stays where it is: %v", sealed, stays)
+		}
 	}
 }
 
@@ -443,8 +480,8 @@ type waits struct {
 	serves chan struct{}
 }
 
-func (w *waits) TakeOver(context.Context) error                    { return <-w.takes }
-func (*waits) SkipLost(context.Context, lane.Author, string) error { return nil }
+func (w *waits) TakeOver(context.Context) error                                        { return <-w.takes }
+func (*waits) SkipLost(context.Context, lane.Author, string, ...*lane.LostError) error { return nil }
 func (w *waits) Serve(ctx context.Context) error {
 	<-w.serves
 	<-ctx.Done()

@@ -30,6 +30,7 @@ type Cluster struct {
 	batch    Batch
 	search   search
 	couriers couriers
+	heads    heads
 }
 
 // Batch says how many bytes a batch for topic may have, 0 if that is not known, and
@@ -39,7 +40,10 @@ type Batch func(topic string) (limit int, alone bool)
 // New returns the cluster that client has reached. Opts are those of every
 // client: they say how it is reached.
 func New(client *kgo.Client, topics *events.Topics, opts []kgo.Opt, batch Batch) *Cluster {
-	return &Cluster{opts: opts, client: client, admin: kadm.NewClient(client), topics: topics, batch: batch}
+	return &Cluster{
+		opts: opts, client: client, admin: kadm.NewClient(client), topics: topics, batch: batch,
+		heads: heads{topics: topics, read: make(map[lane.TopicPartition]kgo.EpochOffset)},
+	}
 }
 
 // MetadataMinAge lets a reader that was just given a topic find it at once.
@@ -96,7 +100,45 @@ func (k *broker) Read(partition int32, committed bool) (lane.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the partition: %w", err)
 	}
-	return &reader{client: client, partition: partition, fetched: fetched, patience: untoldAtMost}, nil
+	r := &reader{client: client, partition: partition, fetched: fetched, patience: untoldAtMost}
+	if committed {
+		r.heads = &k.heads
+	}
+	return r, nil
+}
+
+// heads are up to where an instance has read inputs, and by which epochs of their leaders. Of
+// an input that was cut off, and then written on, a position alone tells nothing: whoever
+// reads on there, or before, asks Kafka by that epoch. Where others read further nothing is
+// known; and if another went on behind the loss, and not yet as far as this instance had read,
+// it is told here once more.
+type heads struct {
+	topics *events.Topics
+	mu     sync.Mutex
+	read   map[lane.TopicPartition]kgo.EpochOffset
+}
+
+// note notes up to where a partition was read.
+func (h *heads) note(at lane.TopicPartition, to kgo.EpochOffset) {
+	if _, ok := h.topics.Input(at.Topic); !ok {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known, ok := h.read[at]; !ok || known.Less(to) {
+		h.read[at] = to
+	}
+}
+
+// before is the epoch of what stood before an offset, or a later one in which that still
+// stood there; -1 if it is not known.
+func (h *heads) before(at lane.TopicPartition, offset int64) int32 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known, ok := h.read[at]; ok && offset <= known.Offset {
+		return known.Epoch
+	}
+	return -1
 }
 
 // untoldAtMost is how long a reader goes on when a batch was refused and it was not told
@@ -114,6 +156,7 @@ type reader struct {
 	partition int32
 	fetched   *fetch.Bound
 	patience  time.Duration
+	heads     *heads // nil if it does not go on where others were
 
 	mu   sync.Mutex                           // a lane adds partitions while it polls
 	next map[string]map[int32]kgo.EpochOffset // where each partition is read on
@@ -134,8 +177,8 @@ func (r *reader) Seek(from map[string]int64) {
 	r.next = make(map[string]map[int32]kgo.EpochOffset)
 	at := make(map[string]map[int32]kgo.Offset)
 	for topic, offset := range from {
-		r.next[topic] = map[int32]kgo.EpochOffset{r.partition: {Epoch: -1, Offset: offset}}
-		at[topic] = map[int32]kgo.Offset{r.partition: kgo.NewOffset().At(offset)}
+		r.next[topic] = make(map[int32]kgo.EpochOffset)
+		at[topic] = map[int32]kgo.Offset{r.partition: r.begins(lane.TopicPartition{Topic: topic, Partition: r.partition}, offset)}
 	}
 	r.client.AddConsumePartitions(at)
 }
@@ -143,8 +186,18 @@ func (r *reader) Seek(from map[string]int64) {
 func (r *reader) Add(at lane.TopicPartition, from int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.next[at.Topic][at.Partition] = kgo.EpochOffset{Epoch: -1, Offset: from}
-	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{at.Topic: {at.Partition: kgo.NewOffset().At(from)}})
+	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{at.Topic: {at.Partition: r.begins(at, from)}})
+}
+
+// begins notes where reading of a partition begins. With an epoch Kafka is asked whether the
+// partition was cut off since.
+func (r *reader) begins(at lane.TopicPartition, from int64) kgo.Offset {
+	next := kgo.EpochOffset{Epoch: -1, Offset: from}
+	if r.heads != nil {
+		next.Epoch = r.heads.before(at, from)
+	}
+	r.next[at.Topic][at.Partition] = next
+	return kgo.NewOffset().At(from).WithEpoch(next.Epoch)
 }
 
 func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
@@ -165,6 +218,11 @@ func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
 func (r *reader) goOn(fetches kgo.Fetches) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, failed := range fetches.Errors() {
+		if _, ok := errors.AsType[*kgo.ErrDataLoss](failed.Err); ok {
+			r.heads = nil // so that whoever comes next is told, too
+		}
+	}
 	skips := false
 	for f := range fetches {
 		for t := range fetches[f].Topics {
@@ -172,7 +230,11 @@ func (r *reader) goOn(fetches kgo.Fetches) {
 			for p := range topic.Partitions {
 				at := &topic.Partitions[p]
 				if n := len(at.Records); n > 0 {
-					r.next[topic.Topic][at.Partition] = kgo.EpochOffset{Epoch: at.Records[n-1].LeaderEpoch, Offset: at.Records[n-1].Offset + 1}
+					next := kgo.EpochOffset{Epoch: at.Records[n-1].LeaderEpoch, Offset: at.Records[n-1].Offset + 1}
+					r.next[topic.Topic][at.Partition] = next
+					if r.heads != nil {
+						r.heads.note(lane.TopicPartition{Topic: topic.Topic, Partition: at.Partition}, next)
+					}
 				}
 				if batch := new(kgo.ErrDecompressTooLarge); errors.As(at.Err, &batch) {
 					r.next[topic.Topic][at.Partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}

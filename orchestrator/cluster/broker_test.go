@@ -1,16 +1,20 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // Where a partition begins, and what it has since a time, is found though another of the
@@ -71,5 +75,69 @@ func TestAnotherPartitionsJournalWithoutALeader(t *testing.T) {
 	_, unseen, err = k.Open(t.Context(), own, other)
 	if want := []lane.TopicPartition{other}; err != nil || !slices.Equal(unseen, want) {
 		t.Errorf("unseen are %v: %v", unseen, err)
+	}
+}
+
+// Whoever reads an input on where the instance had read it, or before, is told that it was cut
+// off since, though it was written on. Of where others have read it nothing is known, nor is
+// it asked by who looks at the past.
+func TestWhoReadsOnIsToldWhatWasCutOff(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := journal(t, b)
+	b.Create(t, 1, nil, topics.Replies)
+	app := b.Client(t)
+	writes := func(n int) {
+		for range n {
+			must(t, app.ProduceSync(t.Context(), record(topics.Replies)).FirstErr())
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)
+	defer cancel()
+	reads := func(k lane.Broker, committed bool, from int64, n int) (err error) {
+		r, err := k.Read(0, committed)
+		must(t, err)
+		defer r.Close()
+		for r.Seek(map[string]int64{topics.Replies: from}); n > 0; {
+			fetches := r.Poll(ctx, 100)
+			if failed := fetches.Errors(); len(failed) > 0 {
+				err = failed[0].Err
+			}
+			if n -= len(fetches.Records()); ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		return err
+	}
+	k, other := reached(t, b, topics), reached(t, b, topics)
+	writes(10)
+	must(t, reads(k, true, 0, 10))
+	must(t, reads(other, true, 0, 10))
+	b.Fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		told := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		topic := kmsg.NewOffsetForLeaderEpochResponseTopic()
+		topic.Topic = topics.Replies
+		p := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+		p.LeaderEpoch, p.EndOffset = 0, 4
+		topic.Partitions = append(topic.Partitions, p)
+		told.Topics = append(told.Topics, topic)
+		return told, nil, true
+	})
+	writes(2)
+	for _, from := range []int64{10, 5} {
+		if told, ok := errors.AsType[*kgo.ErrDataLoss](reads(k, true, from, 8)); !ok || told.ResetTo != 4 {
+			t.Errorf("who reads on from %d is told %+v", from, told)
+		}
+	}
+	for name, err := range map[string]error{
+		"what others had read":        reads(other, true, 11, 1),
+		"what was read since":         reads(k, true, 11, 1), // by who was told
+		"the past":                    reads(k, false, 10, 1),
+		"what was there":              reads(k, true, 4, 1),
+		"what another instance reads": reads(reached(t, b, topics), true, 10, 1),
+	} {
+		if err != nil {
+			t.Errorf("%s: who reads it is told: %v", name, err)
+		}
 	}
 }

@@ -641,6 +641,7 @@ func (a *adding) Add(at TopicPartition, from int64) {
 // Only what is gone stops a partition until an operator repairs it.
 func TestWhatCannotBeRead(t *testing.T) {
 	l, _ := newLane(t)
+	l.transaction = 7
 	for _, c := range []struct {
 		topic     string
 		err       error
@@ -651,11 +652,21 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{l.topics.Journal, kerr.NotLeaderForPartition, false, false},
 		{l.topics.Orders, kerr.UnknownTopicOrPartition, false, false},
 		{l.topics.Journal, kgo.ErrMaxDecompress, false, false},
+		{l.topics.Orders, &kgo.ErrDataLoss{ResetTo: 900}, false, true},
+		{l.topics.Journal, &kgo.ErrDataLoss{ResetTo: 900}, false, false}, // the next takeover folds it from where it is as it was
 	} {
-		err := l.unreadable(kgo.FetchError{Topic: c.topic, Err: c.err})
+		err := l.unreadable(kgo.FetchError{Topic: c.topic, Partition: 17, Err: c.err})
 		if !errors.Is(err, c.err) || errors.Is(err, projections.ErrGap) != c.gap || errors.Is(err, ErrInputLost) != c.lost ||
 			errors.Is(err, ErrUnreadable) != errors.Is(c.err, kgo.ErrMaxDecompress) {
 			t.Errorf("%s, %v: %v", c.topic, c.err, err)
+		}
+		from := int64(notTold)
+		if told, ok := errors.AsType[*kgo.ErrDataLoss](c.err); ok {
+			from = told.ResetTo
+		}
+		lost, ok := errors.AsType[*LostError](err)
+		if ok != c.lost || ok && (lost.TopicPartition != TopicPartition{c.topic, 17} || lost.From != from || lost.Sealed != 7) {
+			t.Errorf("%s, %v: it tells of %+v", c.topic, c.err, lost)
 		}
 	}
 }

@@ -261,7 +261,17 @@ func (l *Lane) unreadable(e kgo.FetchError) error {
 		if e.Topic == l.topics.Journal {
 			return fmt.Errorf("%w: the journal has lost what stood from offset %d: %w", projections.ErrGap, l.state.Head().Offset, e.Err)
 		}
-		return fmt.Errorf("%w: %s has lost records that were not read yet, from %v on; was its retention too short, or the topic made anew? %w", ErrInputLost, e.Topic, l.position, e.Err)
+		return &LostError{
+			TopicPartition: TopicPartition{e.Topic, e.Partition}, From: notTold, Sealed: l.transaction, Err: e.Err,
+			why: fmt.Sprintf("%s has lost records that were not read yet, from %v on; was its retention too short, or the topic made anew? ", e.Topic, l.position),
+		}
+	}
+	// What was cut off is told once: whoever reads on from there is told nothing more.
+	if cut, ok := errors.AsType[*kgo.ErrDataLoss](e.Err); ok && e.Topic != l.topics.Journal {
+		return &LostError{
+			TopicPartition: TopicPartition{e.Topic, e.Partition}, From: cut.ResetTo, Sealed: l.transaction, Err: e.Err,
+			why: fmt.Sprintf("%s was cut off, and is written on from offset %d: was a leader elected that did not have all of it, or Kafka without power? ", e.Topic, cut.ResetTo),
+		}
 	}
 	if errors.Is(e.Err, kgo.ErrMaxDecompress) {
 		return fmt.Errorf("%w: %w", ErrUnreadable, e.Err)
@@ -272,8 +282,28 @@ func (l *Lane) unreadable(e kgo.FetchError) error {
 // ErrUnreadable says that Kafka has a batch in the journal that no reader can take.
 var ErrUnreadable = errors.New("the journal has a batch that cannot be read")
 
-// ErrInputLost says that inputs were deleted before they were read.
+// ErrInputLost says that inputs were deleted before they were read, or that their end was cut off.
 var ErrInputLost = errors.New("inputs were lost")
+
+// LostError is an [ErrInputLost], and says where. Once the topic has been written on nobody
+// else sees it.
+type LostError struct {
+	TopicPartition
+	// From is the offset from which on there is what nobody has read, where Kafka tells it
+	// by the epochs of the partition's leaders; else it is negative.
+	From int64
+	// Sealed is the number of the last transaction that the lane began to commit. If there
+	// is a later one, somebody went on.
+	Sealed uint64
+	Err    error // of the reader
+	why    string
+}
+
+// notTold is in place of the offset from which on there is what nobody has read.
+const notTold = -1
+
+func (e *LostError) Error() string   { return fmt.Sprintf("%v: %s%v", ErrInputLost, e.why, e.Err) }
+func (e *LostError) Unwrap() []error { return []error{ErrInputLost, e.Err} }
 
 // ErrNothingLost says that there is nothing that an operator could pass over.
 var ErrNothingLost = errors.New("no inputs were lost")
@@ -284,10 +314,14 @@ type Author struct {
 	Actor *events.Actor
 }
 
+// brokersAgree is within what the clocks of Kafka's brokers are.
+const brokersAgree = time.Second
+
 // SkipLost has reading go on behind inputs that were lost, once the lane has taken the
-// partition over, and before it serves. Who had it done, and why, stands in the
-// journal. On an error other than [ErrNothingLost] the lane must be closed.
-func (l *Lane) SkipLost(ctx context.Context, by Author, why string) error {
+// partition over, and before it serves. Lost is what lanes before it were told. Who had it
+// done, and why, stands in the journal. On an error other than [ErrNothingLost] the lane
+// must be closed.
+func (l *Lane) SkipLost(ctx context.Context, by Author, why string, lost ...*LostError) error {
 	starts, err := l.broker.Starts(ctx, l.added...)
 	if err != nil {
 		return err
@@ -301,30 +335,28 @@ func (l *Lane) SkipLost(ctx context.Context, by Author, why string) error {
 		sources = append(sources, TopicPartition{topic, l.partition})
 	}
 	for _, at := range append(sources, l.added...) {
-		end, err := l.broker.End(ctx, at, false)
-		if err != nil {
-			return err
-		}
 		next, first := l.reads(&l.position, at), l.reads(&starts, at)
-		if next >= first && next <= end {
-			continue
-		}
-		if next > end { // it was cut off, or it is another topic, which was made anew
-			if first, err = l.broker.Since(ctx, at, sealed); err != nil {
+		if next >= first {
+			cut, from, err := l.cutOff(ctx, at, next, sealed, lost)
+			if err != nil {
 				return err
 			}
+			if !cut {
+				continue
+			}
+			first = max(first, min(from, next))
 		}
-		lost := decide.Record{Topic: at.Topic, Partition: at.Partition, Offset: next}
+		since := decide.Record{Topic: at.Topic, Partition: at.Partition, Offset: next}
 		e := events.Event{
 			Type: events.PartitionAdvanced, At: l.time.Wall(),
-			Source: lost.Source(), By: decide.Cut(by.By, decide.MaxName), Reason: decide.Cut(why, decide.MaxText),
+			Source: since.Source(), By: decide.Cut(by.By, decide.MaxName), Reason: decide.Cut(why, decide.MaxText),
 		}
 		if l.format >= events.ProofFormat {
 			e.Actor = by.Actor
 		}
 		l.current.add(l.laneEvent(&e, fmt.Sprintf("%d/%s/%d", l.transaction+1, at.Topic, at.Partition)))
 		l.readsOn(at, first)
-		l.log.Warn("inputs that were lost are passed over", "from", lost.Source(), "to", first, "by", by.By)
+		l.log.Warn("inputs that were lost are passed over", "from", since.Source(), "to", first, "by", by.By)
 	}
 	if l.current.empty() {
 		return ErrNothingLost
@@ -335,6 +367,38 @@ func (l *Lane) SkipLost(ctx context.Context, by Author, why string) error {
 	}
 	l.seek()
 	return nil
+}
+
+// cutOff says whether the end of a partition of an input was cut off below next, up to where it
+// was read, and from which offset on there is what nobody has read. It may have been written
+// on beyond next since: then a lane before was told of it, or what stands before next is
+// newer than the partition's last transaction. It may also be another topic, which was made
+// anew, and whose end is then what Kafka told.
+func (l *Lane) cutOff(ctx context.Context, at TopicPartition, next int64, sealed time.Time, lost []*LostError) (cut bool, from int64, err error) {
+	from = notTold
+	for _, e := range lost {
+		if e.TopicPartition == at {
+			cut, from = true, e.From
+		}
+	}
+	newer, err := l.broker.Since(ctx, at, sealed.Add(brokersAgree))
+	if err != nil {
+		return false, 0, err
+	}
+	if from >= 0 {
+		return true, min(from, newer), nil
+	}
+	if !cut {
+		end, err := l.broker.End(ctx, at, false)
+		if err != nil {
+			return false, 0, err
+		}
+		if cut = next > end || newer < next; !cut {
+			return false, 0, nil
+		}
+	}
+	from, err = l.broker.Since(ctx, at, sealed)
+	return true, from, err
 }
 
 // Leave takes what the lane has asked agents for out of what all lanes of the instance have.
