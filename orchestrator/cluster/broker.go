@@ -341,17 +341,29 @@ func (k *broker) Since(ctx context.Context, at lane.TopicPartition, t time.Time)
 }
 
 func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) (open []lane.OpenTransaction, unseen []lane.TopicPartition, err error) {
-	var on kadm.TopicsSet
+	own := lane.TopicPartition{Topic: k.topics.Journal, Partition: k.partition}
+	var journal, others kadm.TopicsSet
 	for _, at := range places {
-		on.Add(at.Topic, at.Partition)
-	}
-	open, unknown := OpenTransactions(ctx, k.client, on)
-	for at, err := range unknown {
-		if at.Topic == k.topics.Journal && at.Partition == k.partition {
-			return nil, nil, fmt.Errorf("look for open transactions on %s partition %d: %w", at.Topic, at.Partition, err)
+		if at == own {
+			journal.Add(at.Topic, at.Partition)
+		} else {
+			others.Add(at.Topic, at.Partition)
 		}
 	}
-	return open, untold(unknown), nil
+	var elsewhere []lane.OpenTransaction
+	var unknown map[lane.TopicPartition]error
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, searchTimeout)
+		defer cancel()
+		elsewhere, unknown = OpenTransactions(ctx, k.client, others)
+	})
+	open, silent := OpenTransactions(ctx, k.client, journal)
+	asking.Wait()
+	if err := silent[own]; err != nil {
+		return nil, nil, fmt.Errorf("look for open transactions on %s partition %d: %w", own.Topic, own.Partition, err)
+	}
+	return append(open, elsewhere...), untold(unknown), nil
 }
 
 // untold are the partitions of which nobody can tell now. That one is not there, or
@@ -365,8 +377,8 @@ func untold(unknown map[lane.TopicPartition]error) (unseen []lane.TopicPartition
 	return unseen
 }
 
-// searchTimeout is how long a takeover waits for brokers that do not answer about
-// partitions that are none of its own.
+// searchTimeout is how long is waited for brokers that do not answer about partitions
+// other than the lane's journal.
 const searchTimeout = 5 * time.Second
 
 func (k *broker) Everywhere(ctx context.Context) (open []lane.OpenTransaction, unseen []lane.TopicPartition, silent, err error) {

@@ -32,6 +32,9 @@ func OpenTransactions(ctx context.Context, client *kgo.Client, on kadm.TopicsSet
 func describeProducers(ctx context.Context, client *kgo.Client, on kadm.TopicsSet, each func(lane.TopicPartition, *kmsg.DescribeProducersResponseTopicPartitionActiveProducer)) map[lane.TopicPartition]error {
 	request := kmsg.NewPtrDescribeProducersRequest()
 	unknown := make(map[lane.TopicPartition]error)
+	if len(on) == 0 {
+		return unknown
+	}
 	for _, t := range on.IntoList() {
 		topic := kmsg.NewDescribeProducersRequestTopic()
 		topic.Topic, topic.Partitions = t.Topic, t.Partitions

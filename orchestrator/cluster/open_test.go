@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -137,5 +140,33 @@ func TestAPartitionThatMustAnswer(t *testing.T) {
 		if _, err := k.Wrote(t.Context(), nil); (err != nil) != errors.Is(answer, silence) {
 			t.Errorf("%v: where else somebody wrote: %v", answer, err)
 		}
+	}
+}
+
+// A broker that takes the question what hangs on its partitions, and does not answer, is not
+// waited for, however long the client would: they are unseen.
+func TestWhoDoesNotAnswerIsNotWaitedFor(t *testing.T) {
+	b := kafka.Embedded(t, kfake.NumBrokers(2))
+	topics := journal(t, b)
+	b.Create(t, 1, nil, topics.Status)
+	must(t, b.Fake.MoveTopicPartition(topics.Journal, 0, 0))
+	must(t, b.Fake.MoveTopicPartition(topics.Status, 0, 1))
+	talk := make(chan struct{})
+	defer close(talk)
+	b.Fake.ControlKey(int16(kmsg.DescribeProducers), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		if b.Fake.CurrentNode() != 0 {
+			b.Fake.SleepControl(func() { <-talk })
+		}
+		return nil, nil, false
+	})
+	client := b.Client(t, kgo.RequestTimeoutOverhead(10*time.Minute))
+	k := New(client, topics, []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, func(string) (int, bool) { return 0, false }).Broker(0)
+	ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)
+	defer cancel()
+	at := lane.TopicPartition{Topic: topics.Status}
+	_, unseen, err := k.Open(ctx, lane.TopicPartition{Topic: topics.Journal}, at)
+	if err != nil || !slices.Equal(unseen, []lane.TopicPartition{at}) || ctx.Err() != nil {
+		t.Errorf("unseen are %v: %v, %v", unseen, err, ctx.Err())
 	}
 }

@@ -35,8 +35,8 @@ type Broker interface {
 	// its end.
 	Since(ctx context.Context, at TopicPartition, t time.Time) (int64, error)
 	// Open lists the transactions that are open in some places. It must know of the
-	// lane's journal. Unseen are those of the others of which nobody can tell now, which
-	// nobody can write meanwhile: they have no leader.
+	// lane's journal. Unseen are those of the others of which nobody can tell now, or not
+	// soon: they have no leader, or their broker does not answer.
 	Open(ctx context.Context, places ...TopicPartition) (open []OpenTransaction, unseen []TopicPartition, err error)
 	// Everywhere does so on all partitions that there are. Silent is the error of a
 	// broker that does not answer.
