@@ -551,7 +551,11 @@ func (i *Instance) alert(ctx context.Context, about string, why error) bool {
 		Source: i.topics.Source(), Type: events.AlertRaised, Time: now,
 		ID: fmt.Sprintf("%s/%d", about, now.UnixMilli()),
 	}
-	if err := produce(ctx, i.client, envelope.Record(i.topics.Alerts, alert.Append(nil))); err != nil {
+	r := envelope.Record(i.topics.Alerts, alert.Append(nil))
+	if ahead := i.members.ahead(); ahead > 0 { // Kafka takes nothing that is more than an hour ahead
+		r.Timestamp = now.Add(-ahead)
+	}
+	if err := produce(ctx, i.client, r); err != nil {
 		i.log.Error("cannot raise an alert", "about", about, "error", err)
 		return false
 	}

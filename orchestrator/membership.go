@@ -40,6 +40,9 @@ type membership struct {
 	joined bool
 	// lost are inputs of partitions that were lost, until somebody goes on behind them.
 	lost map[int32][]*lane.LostError
+	// wasAhead is how far the clock was ahead of Kafka's, as far as a lane knew that has
+	// ended since.
+	wasAhead time.Duration
 
 	closing sync.WaitGroup // lanes that gave their clients up, and alarms
 }
@@ -297,6 +300,11 @@ func (m *membership) stops(o *ownership) {
 func (m *membership) ended(o *ownership, err error, somewhere bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if o.lane != nil {
+		if ahead, known := o.lane.Clock(); known {
+			m.wasAhead = max(0, ahead)
+		}
+	}
 	o.lane, o.failed = nil, err
 	if o.failures++; somewhere {
 		o.failures = 0
@@ -428,6 +436,22 @@ func (m *membership) clock(p int32) (ahead time.Duration, known bool) {
 		return o.lane.Clock()
 	}
 	return 0, false
+}
+
+// ahead is how far the clock is ahead of Kafka's, as a lane that serves knows, or one did that
+// has ended; 0 if that is not far, or nobody knows.
+func (m *membership) ahead() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range m.owned {
+		if o.lane == nil {
+			continue
+		}
+		if ahead, known := o.lane.Clock(); known {
+			return max(0, ahead)
+		}
+	}
+	return m.wasAhead
 }
 
 // stopped says whether partition p is the instance's, and only an operator can repair it.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // clock is how the lane's clock is held against Kafka's, which stamps the journal
@@ -61,6 +63,31 @@ func (l *Lane) farOff() time.Duration { return max(farOff, l.cfg.Skew) }
 // believed says whether the clock is known to be right, or nobody can know.
 func (l *Lane) believed() bool {
 	return !l.clock.stamped || l.clock.off.Load() == 0 && !l.parted(l.clock.judged)
+}
+
+// clockAhead is how far the clock is ahead of Kafka's, if it is known to be far ahead, and was not set
+// since; else 0.
+func (l *Lane) clockAhead() time.Duration {
+	if l.parted(l.clock.judged) {
+		return 0
+	}
+	return max(0, time.Duration(l.clock.off.Load()))
+}
+
+// stamp has records that have no time be of now by Kafka's clock, if the lane's is known to be
+// far ahead of it: of what is more than an hour ahead Kafka takes nothing. The client does
+// so by the other.
+func (l *Lane) stamp(records []*kgo.Record) {
+	ahead := l.clockAhead()
+	if ahead == 0 {
+		return
+	}
+	now := l.time.Wall().Add(-ahead)
+	for _, r := range records {
+		if r.Timestamp.IsZero() {
+			r.Timestamp = now
+		}
+	}
 }
 
 // check says whether it is time to look at the clock. One that was set, or is wrong,

@@ -3,6 +3,7 @@ package lane
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -391,4 +392,51 @@ func TestAClockThatIsFarOffDecidesOnNoDeadline(t *testing.T) {
 			}
 		})
 	}
+}
+
+// By a clock that is known to be far ahead records are stamped as Kafka's clock says, which
+// takes none of more than an hour ahead: what is committed, the alert of that clock with it, and
+// what is delivered. What has a time keeps it, and by any other clock the client stamps it.
+func TestRecordsOfAClockThatIsAhead(t *testing.T) {
+	c, l, s := clocked(t)
+	stamped := func(when string, right bool) {
+		t.Helper()
+		own := c.kafka.Add(-time.Hour)
+		l.current.add(&kgo.Record{Topic: l.topics.Alerts}, &kgo.Record{Topic: l.topics.Orders, Timestamp: own})
+		d := &Delivery{Topic: "reports", Records: []*kgo.Record{{Topic: "reports"}}}
+		l.sends(s, new(target), d, new(atomic.Int64))
+		l.begin()
+		for _, r := range append(l.inflight.records, d.Records...) {
+			switch far := r.Timestamp.Sub(c.kafka).Abs(); {
+			case r.Topic == l.topics.Orders:
+				if !r.Timestamp.Equal(own) {
+					t.Errorf("%s, what has a time gets another: %s", when, r.Timestamp)
+				}
+			case right && far > time.Minute, !right && !r.Timestamp.IsZero():
+				t.Errorf("%s, a record of %s is stamped with %s, and it is %s", when, r.Topic, r.Timestamp, c.kafka)
+			}
+		}
+		c.newest = c.kafka
+		must(t, l.conclude(nil))
+	}
+	stamped("while the clock is right", false)
+	c.wall = c.wall.Add(2 * time.Hour)
+	c.commits(t)
+	stamped("before it is known", false)
+	l.clock.asked = l.clock.wrote
+	l.told(c.told())
+	if l.Unwell() == nil {
+		t.Fatal("it is believed")
+	}
+	stamped("once it is known", true)
+	if at := l.notAhead(c.kafka.Add(time.Hour)); at.After(c.kafka.Add(aheadAtMost)) {
+		t.Errorf("what is ahead of Kafka gets the time %s, and it is %s", at, c.kafka)
+	}
+	c.wall = c.wall.Add(-2 * time.Hour)
+	stamped("once it was set right", false)
+	c.wall = c.wall.Add(-2 * time.Hour)
+	c.commits(t)
+	l.clock.asked = l.clock.wrote
+	l.told(c.told())
+	stamped("once it is known to be behind", false)
 }

@@ -416,6 +416,7 @@ func (l *Lane) sends(b Beside, t *target, d *Delivery, under *atomic.Int64) {
 	t.busy = true
 	under.Add(1)
 	d.under = under
+	l.stamp(d.Records)
 	b.Deliver(d)
 }
 

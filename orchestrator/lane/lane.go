@@ -306,6 +306,7 @@ func (l *Lane) begin() bool {
 	l.inflight, l.current = l.current, newBatch()
 	l.inflight.began = l.reading()
 	l.seal(l.inflight)
+	l.stamp(l.inflight.records)
 	return true
 }
 
@@ -801,7 +802,7 @@ const aheadAtMost = 30 * time.Minute
 // notAhead is t, or now if t is far ahead: Kafka refuses such a record, but may have taken
 // one before it did so.
 func (l *Lane) notAhead(t time.Time) time.Time {
-	if now := l.time.Wall(); t.After(now.Add(aheadAtMost)) {
+	if now := l.time.Wall().Add(-l.clockAhead()); t.After(now.Add(aheadAtMost)) {
 		return now
 	}
 	return t
