@@ -18,10 +18,10 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-// askSince asks as if that was some time ago.
-func (k *kafka) askSince(ago time.Duration, r events.Request) {
+// askedLongAgo asks as if that was an hour ago.
+func (k *kafka) askedLongAgo(r events.Request) {
 	k.Helper()
-	e := events.Envelope{Source: "/test", Type: events.StepRequested, ID: r.Order, Order: r.Order, Time: time.Now().Add(-ago), Traceparent: trace}
+	e := events.Envelope{Source: "/test", Type: events.StepRequested, ID: r.Order, Order: r.Order, Time: time.Now().Add(-time.Hour), Traceparent: trace}
 	k.produce(e.Record(queue, r.Append(nil)))
 }
 
@@ -54,7 +54,7 @@ func TestExtend(t *testing.T) {
 	r := request("o-1", "charge", `{"amount":7}`)
 	r.CompleteBy = events.Time(time.Now().Add(time.Hour)) // of which an hour has gone
 	r.ExtendTo = r.CompleteBy.Add(12 * time.Hour)
-	k.askSince(time.Hour, r)
+	k.askedLongAgo(r)
 	got := await(t, "the handler", handled)
 	if !got.begun.Equal(r.CompleteBy) || got.after.Before(r.CompleteBy.Add(29*time.Minute)) || got.after.After(r.CompleteBy.Add(31*time.Minute)) || !got.again.Equal(got.after) {
 		t.Errorf("its complete-by was %v, then %v and %v", got.begun, got.after, got.again)
@@ -74,7 +74,7 @@ func TestExtend(t *testing.T) {
 	r = request("o-2", "charge", `{"amount":7}`)
 	r.CompleteBy = events.Time(time.Now().Add(time.Hour))
 	r.ExtendTo = r.CompleteBy.Add(45 * time.Minute)
-	k.askSince(time.Hour, r)
+	k.askedLongAgo(r)
 	if got := await(t, "the handler", handled); got.after.Before(r.CompleteBy) || got.after.After(r.ExtendTo.Add(-30*time.Minute)) {
 		t.Errorf("it may take until %v, and believes %v", r.ExtendTo, got.after)
 	}
@@ -99,7 +99,7 @@ func TestExtendAgain(t *testing.T) {
 	r := request("o-1", "charge", `{"amount":7}`)
 	r.CompleteBy = events.Time(time.Now().Add(time.Hour))
 	r.ExtendTo = r.CompleteBy.Add(12 * time.Hour)
-	k.askSince(time.Hour, r)
+	k.askedLongAgo(r)
 	if err := await(t, "the first", handled); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 		t.Errorf("it was not taken, and failed with %v", err)
 	}
@@ -163,7 +163,7 @@ func TestAnswerLater(t *testing.T) {
 	long.CompleteBy = events.Time(time.Now().Add(time.Hour))
 	long.ExtendTo = long.CompleteBy.Add(12 * time.Hour)
 	k.ask(first)
-	k.askSince(time.Hour, long)
+	k.askedLongAgo(long)
 	tokens := []agents.Token{await(t, "a token", kept), await(t, "a token", kept)}
 	k.awaitGroup("that both are finished", func(g *kfake.GroupInfo) bool { return g.Commits[queue][0].Offset == 2 })
 	if n := k.replied(); n != 0 {

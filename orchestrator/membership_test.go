@@ -200,7 +200,8 @@ func TestWhyALaneEnded(t *testing.T) {
 		{"another number of partitions, again", []end{{takeover: number}, {takeover: number}}, "closed, wait 50ms, closed, alarm, wait 1m0s, served: true, closed"},
 		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
 		{
-			"lost inputs: not tried, and told each hour", []end{{serving: lost}},
+			"lost inputs: not tried, and told each hour",
+			[]end{{serving: lost}},
 			"served: true, closed, alarm, wait 1m0s, wait 2m0s, wait 4m0s, wait 8m0s, wait 16m0s, wait 32m0s, alarm, wait 1h0m0s, closed",
 		},
 		{"after an alarm it waits as before", []end{{takeover: newer}, {takeover: errors.New("away")}}, "closed, alarm, wait 1m0s, closed, wait 5s, served: true, closed"},
@@ -480,8 +481,10 @@ type waits struct {
 	serves chan struct{}
 }
 
-func (w *waits) TakeOver(context.Context) error                                        { return <-w.takes }
+func (w *waits) TakeOver(context.Context) error { return <-w.takes }
+
 func (*waits) SkipLost(context.Context, lane.Author, string, ...*lane.LostError) error { return nil }
+
 func (w *waits) Serve(ctx context.Context) error {
 	<-w.serves
 	<-ctx.Done()

@@ -103,7 +103,7 @@ func Open(dir string, id Identity, log *slog.Logger) (*Store, error) {
 		return s, err
 	}
 	log.Warn("the state store is set aside and rebuilt from the journal", "dir", dir, "why", err)
-	if err := os.RemoveAll(dir); err != nil {
+	if err := os.RemoveAll(dir); err != nil { //nolint:gosec // whoever runs the instance names it
 		return nil, fmt.Errorf("remove the damaged state store: %w", err)
 	}
 	return open(dir, id, log)
@@ -136,7 +136,7 @@ func options(fs vfs.FS, log *slog.Logger) *pebble.Options {
 }
 
 func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil { //nolint:gosec // as above
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, vfs.Default)

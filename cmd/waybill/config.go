@@ -96,7 +96,7 @@ const maxConfig = 1 << 20
 
 // readConfig reads a file with values for flags of the commands of root, by their names. What is wrong with it is [yamlfile.Errors].
 func readConfig(path string, root *cobra.Command) (map[string]string, error) {
-	source, err := os.ReadFile(path)
+	source, err := os.ReadFile(path) //nolint:gosec // whoever runs the command names it
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no configuration file %s; name another with --config", path)
 	}

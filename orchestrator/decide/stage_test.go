@@ -63,7 +63,7 @@ type stage struct {
 	transaction uint64
 	moved       bool
 	drops       []string // the sources of inputs
-	earlies     []string // the same
+	tooSoon     []string // the same
 	eventless   int      // how many inputs leave no event
 	records     []*kgo.Record
 	owed        []owed
@@ -369,7 +369,7 @@ func (s *stage) submission(at int64) *kgo.Record {
 // tooEarly notes an input whose order is not there: a lane makes a dead letter of it.
 func (s *stage) tooEarly(id, topic string, at int64) {
 	s.unknown = append(s.unknown, id)
-	s.earlies = append(s.earlies, fmt.Sprintf("%s/0/%d", topic, at))
+	s.tooSoon = append(s.tooSoon, fmt.Sprintf("%s/0/%d", topic, at))
 }
 
 // listen decides on all that orders told each other and was not read yet.
@@ -519,7 +519,7 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 	for _, source := range s.drops {
 		s.dropped[source] = true
 	}
-	for _, source := range s.earlies {
+	for _, source := range s.tooSoon {
 		s.early[source] = true
 	}
 	s.forget()
@@ -532,7 +532,7 @@ func (s *stage) laneRecord(e *events.Event) *kgo.Record {
 }
 
 func (s *stage) forget() {
-	s.records, s.changes, s.order, s.moved, s.owed, s.drops, s.earlies, s.eventless = nil, make(map[string]*staged), nil, false, nil, nil, nil, 0
+	s.records, s.changes, s.order, s.moved, s.owed, s.drops, s.tooSoon, s.eventless = nil, make(map[string]*staged), nil, false, nil, nil, nil, 0
 }
 
 // crash loses the owner with all that it had in memory, and its store.
