@@ -230,9 +230,9 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
 			m.stops(o)
 			err = errors.Join(err, state.Flush()) // until then the orders are told as they stood
-			var tell bool
-			if wait, tell = stopped.again(err.Error(), m.now()); tell {
-				m.alarm(ctx, p, err, func() {})
+			var heard func()
+			if wait, heard = stopped.again(err.Error(), m.now()); heard != nil {
+				m.alarm(ctx, p, err, heard)
 			}
 		case errors.Is(err, lane.ErrRaised):
 			log.Info("the partition was raised to another format; taking it over in that")
@@ -256,9 +256,9 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			if lost == nil {
 				break
 			}
-			var tell bool
-			if wait, tell = stopped.again(lost.Error(), m.now()); tell {
-				m.alarm(ctx, p, lost, func() {})
+			var heard func()
+			if wait, heard = stopped.again(lost.Error(), m.now()); heard != nil {
+				m.alarm(ctx, p, lost, heard)
 			}
 		}
 		wake()
@@ -271,15 +271,18 @@ type stop struct {
 	pause time.Duration // before it was tried last
 	told  string        // the reason for which the operator was called, and when
 	at    time.Time
+	heard *atomic.Bool // that call
 }
 
-// again says how long to wait before another try, and whether the operator is called.
-func (s *stop) again(why string, now time.Time) (wait time.Duration, tell bool) {
-	if tell = why != s.told || now.Sub(s.at) >= longestStop; tell {
-		s.told, s.at = why, now
+// again says how long to wait before another try, and what to do once the operator has heard of it, nil if he is not called.
+func (s *stop) again(why string, now time.Time) (wait time.Duration, heard func()) {
+	if why != s.told || now.Sub(s.at) >= longestStop || !s.heard.Load() {
+		is := new(atomic.Bool)
+		s.told, s.at, s.heard = why, now, is
+		heard = func() { is.Store(true) }
 	}
 	s.pause = min(max(2*s.pause, stoppedPause), longestStop)
-	return s.pause, tell
+	return s.pause, heard
 }
 
 // serve notes that a lane serves.

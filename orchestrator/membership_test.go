@@ -78,12 +78,12 @@ func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 	}
 	k.alarm = func(_ context.Context, p int32, why error, heard func()) {
 		switch {
-		case !errors.Is(why, errStuck):
-			k.say("alarm")
 		case k.deaf:
 			k.say("unheard")
 			k.deaf = false
 			return
+		case !errors.Is(why, errStuck):
+			k.say("alarm")
 		default:
 			k.say("stuck")
 		}
@@ -117,7 +117,10 @@ type ends struct {
 	end
 }
 
-func (e ends) TakeOver(context.Context) error { return e.takeover }
+func (e ends) TakeOver(context.Context) error {
+	e.deaf = e.deaf || e.deafens
+	return e.takeover
+}
 
 func (e ends) SkipLost(_ context.Context, by lane.Author, why string, lost ...*lane.LostError) error {
 	e.say("skip: %s, %s, %d lost", by.By, why, len(lost))
@@ -128,7 +131,6 @@ func (e ends) Serve(context.Context) error {
 	e.say("served: %t", e.serves(3))
 	e.served = e.ready()
 	e.time = e.time.Add(e.lasts)
-	e.deaf = e.deaf || e.deafens
 	if head := e.state.Head(); e.commits {
 		if h := e.halves[len(e.halves)-1]; e.proves {
 			h.Proofs++
@@ -199,6 +201,10 @@ func TestWhyALaneEnded(t *testing.T) {
 		{"another number of partitions, at first", []end{{takeover: number}}, "closed, wait 50ms, served: true, closed"},
 		{"another number of partitions, again", []end{{takeover: number}, {takeover: number}}, "closed, wait 50ms, closed, alarm, wait 1m0s, served: true, closed"},
 		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
+		{
+			"a newer journal, of which nobody hears at first", []end{{takeover: newer, deafens: true}, {takeover: newer}, {takeover: newer}},
+			"closed, unheard, wait 1m0s, closed, alarm, wait 2m0s, closed, wait 4m0s, served: true, closed",
+		},
 		{
 			"lost inputs: not tried, and told each hour",
 			[]end{{serving: lost}},
@@ -382,7 +388,7 @@ func TestSkippingLostInputs(t *testing.T) {
 func TestSkippingWhatIsGivenUp(t *testing.T) {
 	gone := make(chan struct{})
 	close(gone)
-	m := &membership{owned: map[int32]*ownership{3: {failed: lane.ErrInputLost, done: gone}}}
+	m := &membership{owned: map[int32]*ownership{3: {done: gone}}, lost: map[int32][]*lane.LostError{3: {{}}}}
 	if err := m.skips(t.Context(), 3, lane.Author{By: "ann"}, "because"); !errors.Is(err, ErrNotOwner) {
 		t.Errorf("it ends with %v", err)
 	}

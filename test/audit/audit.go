@@ -138,7 +138,10 @@ func (n *namespace) books(a Audit) *Books {
 			n.Error(err)
 		}
 		for _, r := range records {
-			if why := cmp.Or(b.misplaced(r, n.topics, n.partition), Token(r, a.Keys, n.topics)); why != "" {
+			if why := b.misplaced(r, n.topics, n.partition); why != "" {
+				report("%s", why)
+			}
+			if why := Token(r, a.Keys, n.topics); why != "" {
 				report("%s", why)
 			}
 		}
