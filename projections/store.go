@@ -57,7 +57,7 @@ func (d *damaged) watch(o *pebble.Options) *pebble.Options {
 			d.once.Do(func() { close(d.found) })
 		},
 		BackgroundError: func(err error) {
-			if isAny(err, unwritable) || errors.Is(err, syscall.EIO) {
+			if isAny(err, full) { // what else it may be is of reading, too, or passes
 				o.Logger.Fatalf("%v", err)
 			}
 			o.Logger.Errorf("background error: %v", err)
@@ -66,10 +66,11 @@ func (d *damaged) watch(o *pebble.Options) *pebble.Options {
 	return o
 }
 
-// Errors of a machine, which say nothing about what is stored: it takes nothing that is written, or lacks something for a moment.
+// Errors of a machine, which say nothing about what is stored: it takes nothing that is written, or does not let the process at it, or
+// lacks something for a moment.
 var (
-	unwritable = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, os.ErrPermission}
-	lacking    = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM}
+	full    = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS}
+	lacking = append(full[:len(full):len(full)], os.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM)
 )
 
 func isAny(err error, of []error) bool {
@@ -141,7 +142,7 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 	}
 	lock, err := pebble.LockDirectory(dir, vfs.Default)
 	if isAny(err, lacking) {
-		return nil, fmt.Errorf("lock the data directory: %w", err)
+		return nil, cannotOpen(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s (%v); stop it, or choose another with --data-dir", ErrInUse, dir, err)
@@ -152,11 +153,7 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		err = errors.Join(err, lock.Close())
-		if isAny(err, unwritable) || isAny(err, lacking) {
-			return nil, fmt.Errorf("open the state store: %w", err)
-		}
-		// Whatever Pebble cannot open is of no use: the journal has it all.
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		return nil, cannotOpen(err)
 	}
 	defer func() {
 		if err != nil {
@@ -167,7 +164,7 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 	s := &Store{db: db, lock: lock, damaged: d, log: pebbleLog{log}}
 	have, err := s.get(db, metaKey)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		return nil, cannotOpen(err)
 	}
 	if have == nil {
 		if err = empty(db); err != nil {
@@ -186,6 +183,14 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// cannotOpen is damage, unless the machine is to blame: whatever else Pebble cannot open is of no use, and the journal has it all.
+func cannotOpen(err error) error {
+	if isAny(err, lacking) {
+		return fmt.Errorf("open the state store: %w", err)
+	}
+	return fmt.Errorf("%w: %w", errDamaged, err)
 }
 
 // begin says in an empty store what it is.
@@ -224,7 +229,7 @@ func empty(db *pebble.DB) error {
 	}
 	some := it.First()
 	if err := it.Close(); err != nil {
-		return fmt.Errorf("%w: %w", errDamaged, err)
+		return cannotOpen(err)
 	}
 	if some {
 		return fmt.Errorf("%w: it does not say whose it is", errDamaged)

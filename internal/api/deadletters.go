@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -322,7 +323,11 @@ func (s *Server) letterError(doing string, err error) error {
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	}
 	s.log.Warn("the dead letters do not answer", "doing", doing, "error", err)
-	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%s: %v; see that the topic has a leader, and that the orchestrators may read it", doing, err))))
+	problem := huma.Error503ServiceUnavailable(fmt.Sprintf("%s: %v; see that the topic has a leader, and that the orchestrators may read it", doing, err))
+	if errors.Is(err, kerr.TopicAuthorizationFailed) { // which does not pass by itself
+		return problem
+	}
+	return typed(kafkaSilent, retry(behindRetry, problem))
 }
 
 // letterCursor names a place in the listing of dead letters, "" for none.

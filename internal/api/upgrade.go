@@ -59,8 +59,10 @@ func upgradeError(err error) error {
 	switch {
 	case errors.Is(err, orchestrator.ErrOlderRelease):
 		return typed(upgradeNeeded, huma.Error409Conflict(err.Error()))
-	case errors.Is(err, orchestrator.ErrUnsettled), errors.Is(err, orchestrator.ErrOwnsNone), errors.Is(err, context.Canceled):
+	case errors.Is(err, orchestrator.ErrUnsettled), errors.Is(err, context.Canceled):
 		return retryUnknown(err.Error())
+	case errors.Is(err, orchestrator.ErrOwnsNone): // maybe for ever: another is to be asked
+		return typed(notReady, huma.Error503ServiceUnavailable(err.Error()))
 	}
 	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(err.Error())))
 }

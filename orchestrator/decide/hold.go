@@ -119,7 +119,7 @@ func (d *decider) holdInput(in *Input) Proof {
 	switch n := len(d.order.Waiting); {
 	case n >= most:
 		why = fmt.Sprintf("%d inputs wait, and no more may", n)
-	case size > waitingBytes && in.Want == nil && in.Grant == nil && in.Bid == nil: // these are short, and bounded by their number
+	case size > waitingBytes && in.Want == nil && in.Grant == nil: // these are short, and few
 		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)
 	default:
 		why = d.try(&e)

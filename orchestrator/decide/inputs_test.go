@@ -42,18 +42,24 @@ func (s *stage) submitted(id string, history []events.Event, find func(string, i
 	if err := s.others(id, history, first); err != nil {
 		return err
 	}
-	r := s.submission(int64(first))
-	if e.Type == events.OrderRejected && (strings.Contains(e.Reason, "panicked") || s.unfound[first]) {
-		return nil // nobody read it, or knew its workflow then
+	if e.Type == events.OrderRejected && (strings.Contains(e.Reason, "panicked") || strings.HasPrefix(e.Reason, "the input cannot be recorded: ") && s.refused[s.topics.Journal] != (refusal{})) {
+		return nil // nobody read it, or Kafka does not take it
+	}
+	in := &s.orders[first].value
+	if e.Type == events.OrderRejected && s.unfound[first] {
+		if !strings.HasPrefix(in.Workflow, e.Workflow) || e.Workflow == "" != (in.Workflow == "") || in.Version > 0 && e.Version != in.Version {
+			return fmt.Errorf("%+v was submitted, and it is of %s@%d", in, e.Workflow, e.Version)
+		}
+		return nil // nobody knew its workflow then
 	}
 	if text := string(e.Append(nil)); s.audited[id] != text {
 		k := audit.Kafka{Topics: &s.topics, Flow: find, Retired: s.flows.Retired, Keys: s.keys}
-		if wrong := audit.Submitted(k, s.format, r, e); len(wrong) > 0 {
+		if wrong := audit.Submitted(k, s.format, s.submission(int64(first)), e); len(wrong) > 0 {
 			return errors.New(strings.Join(wrong, "; "))
 		}
 		s.audited[id] = text
 	}
-	if in := &s.orders[first].value; e.Type == events.OrderAccepted && e.ReplyTo != in.ReplyTo {
+	if e.Type == events.OrderAccepted && e.ReplyTo != in.ReplyTo {
 		if len(history) < 2 || history[1].Type != events.StatusRefused || history[1].ReplyTo != in.ReplyTo {
 			return fmt.Errorf("its caller named %q, and it goes to %q", in.ReplyTo, e.ReplyTo)
 		}

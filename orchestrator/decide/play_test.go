@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -356,6 +357,10 @@ func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
 	var size int
 	if d.MaybeScanArgs(t, "size", &size) { // what reading the record found
 		s.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
+		s.text = bytes.Repeat([]byte(" "), size)
+		text, err := s.value.Encode()
+		must(t, err)
+		copy(s.text, text)
 	}
 	return s
 }

@@ -344,7 +344,10 @@ func (s *stage) read(t fataler) {
 		if in.actor != nil {
 			read.Record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: in.actor}}
 		}
-		s.takeIn(On(s.env(in.id), o, &read), &read)
+		d := On(s.env(in.id), o, &read)
+		if s.takeIn(d, &read); o == nil && d.Order == nil { // what it was to apply is refused
+			s.tooSoon = append(s.tooSoon, read.Record.Source())
+		}
 	}
 	s.hear(t)
 	s.listen(t)
@@ -356,6 +359,12 @@ func (s *stage) submission(at int64) *kgo.Record {
 	value := in.text
 	if value == nil {
 		value, _ = in.value.Encode() // hostile ones are no JSON
+	}
+	if in.text == nil && in.actor == nil && in.value.Input != nil { // as it was written
+		bare := in.value
+		bare.Input = nil
+		value, _ = bare.Encode()
+		value = slices.Concat(value[:len(value)-1], []byte(`,"input":`), in.value.Input, []byte("}"))
 	}
 	r := &kgo.Record{Topic: s.topics.Orders, Offset: at, Key: []byte(in.id), Value: value, Headers: []kgo.RecordHeader{
 		{Key: events.HeaderTraceparent, Value: []byte(in.trace)}, {Key: events.HeaderTracestate, Value: []byte(in.tracestate)}, {Key: events.HeaderBaggage, Value: []byte(in.baggage)},

@@ -34,8 +34,8 @@ const (
 	someHistories  = "^(TestSimulation|TestConcurrentUse)$"
 	historiesRaced = 200
 	onContainer    = "/^container$"
-	undisturbed    = "^TestBacklog$"                                          // bursts, for which agents and Kafka need a processor
-	byPrograms     = "^(TestTheServerIsAsOpenAPISays|TestConsoleInABrowser)$" // which other programs ask
+	undisturbed    = "^TestBacklog$"                  // bursts, for which agents and Kafka need a processor
+	asOpenAPISays  = "^TestTheServerIsAsOpenAPISays$" // which another program asks, one request after the other
 	programsRaced  = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
 	// Tests whose matter is how much there is, or what a single goroutine makes of a clock of its own: the
 	// same code is raced by tests beside them that have less of it, and the detector takes them ten times
@@ -67,7 +67,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	waiting, others := split(onKafka, plain)
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
-	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", byPrograms}, env: fixed}
+	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
 	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
 		return []part{
@@ -78,7 +78,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 			{packages: integration, beside: true, flags: atOnce, env: fixed},
 			simulated,
 			asked,
-			{packages: others, flags: []string{"-p", "1", "-skip", simulation + "|" + byPrograms}, env: fixed},
+			{packages: others, flags: []string{"-p", "1", "-skip", simulation + "|" + asOpenAPISays}, env: fixed},
 		}
 	}
 	alonePlain, aloneRaced := split(alone, plain)
@@ -94,7 +94,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
 		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
-		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + byPrograms + "|" + voluminous}, env: fixed},
+		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
