@@ -202,7 +202,8 @@ func TestWhyALaneEnded(t *testing.T) {
 		{"another number of partitions, again", []end{{takeover: number}, {takeover: number}}, "closed, wait 50ms, closed, alarm, wait 1m0s, served: true, closed"},
 		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
 		{
-			"a newer journal, of which nobody hears at first", []end{{takeover: newer, deafens: true}, {takeover: newer}, {takeover: newer}},
+			"a newer journal, of which nobody hears at first",
+			[]end{{takeover: newer, deafens: true}, {takeover: newer}, {takeover: newer}},
 			"closed, unheard, wait 1m0s, closed, alarm, wait 2m0s, closed, wait 4m0s, served: true, closed",
 		},
 		{

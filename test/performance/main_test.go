@@ -65,16 +65,16 @@ func TestGoals(t *testing.T) {
 		{goal{figure: "p50 ms", setting: " 1000 orders/s"}, 20},
 		{goal{figure: "us/order + Kafka's us/order", setting: " 500 orders/s"}, 1100},
 	} {
-		if got, ok := c.goal.reached(f); !ok || got != c.want {
+		if got, _, ok := c.goal.reached(f); !ok || got != c.want {
 			t.Errorf("%+v: %v, %t", c.goal, got, ok)
 		}
 	}
 	for _, g := range []goal{{figure: "rebuilt records/s"}, {figure: "p50 ms + rebuilt records/s"}, {figure: "p50 ms", setting: " 2000 orders/s"}} {
-		if got, ok := g.reached(f); ok {
+		if got, _, ok := g.reached(f); ok {
 			t.Errorf("%+v: %v", g, got)
 		}
 	}
-	if _, ok := (&goal{figure: "p50 ms"}).reached(nil); ok {
+	if _, _, ok := (&goal{figure: "p50 ms"}).reached(nil); ok {
 		t.Error("what was not measured is reached")
 	}
 	for value, want := range map[float64]string{24_999: "in between", 25_000: "reached"} {
@@ -150,6 +150,21 @@ func TestReasons(t *testing.T) {
 	if said := perLaneEmbedded.said(found); said != perLane[0].text {
 		t.Errorf("without a measurement: %q", said)
 	}
+	// The reason is that of the last rung. Where another is the worst it is not said.
+	for _, at4000 := range []float64{300, 100} {
+		rung := func(rate, p50 float64) bench.Rung { return bench.Rung{Rate: rate, P50: p50} }
+		f := run(8, 0)
+		f.Rungs = []bench.Rung{rung(250, 200), rung(4000, at4000)}
+		var why string
+		aims(map[string]*measured{"ladder-kafka": {Runs: []bench.Report{f}}}, []string{""}, func(cells ...string) {
+			if cells[0] == "at rates to 4,000 orders/s, Kafka: worst p50 ms" {
+				why = cells[len(cells)-1]
+			}
+		})
+		if other := strings.HasSuffix(why, " 250 orders/s."); other != (at4000 < 200) {
+			t.Errorf("%v ms at 4,000: %q", at4000, why)
+		}
+	}
 }
 
 // A sample is of whole kinds first, wherever they stand, and else of the innermost kind.
@@ -170,9 +185,10 @@ func TestShares(t *testing.T) {
 		sample(10, "runtime.memmove", "runtime.mallocgc", module+"orchestrator/decide.One", module+"orchestrator/lane.(*Lane).serve"),
 		sample(20, "runtime.memmove", "github.com/cockroachdb/pebble/v2/sstable.write", pebble+"(*DB).compact1", "runtime.goexit"),
 		sample(25, module+"orchestrator/decide.One", module+"orchestrator/lane.(*Lane).serve"),
-		sample(40, "runtime.goexit"),
+		sample(20, "runtime.goexit"),
+		sample(20, module+"events.Decode", "github.com/twmb/franz-go/pkg/kmsg.read", "github.com/twmb/franz-go/pkg/kfake.(*Cluster).run"),
 	}})
-	want := []share{{elsewhere, 40}, {"decisions", 25}, {"Pebble, compacting", 20}, {"allocating", 10}, {"events, written and read", 5}}
+	want := []share{{"decisions", 25}, {"Pebble, compacting", 20}, {elsewhere, 20}, {"embedded broker", 20}, {"allocating", 10}, {"events, written and read", 5}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}

@@ -142,7 +142,8 @@ func render(found map[string]*measured) string {
 		"even the same machine may have been half or twice as fast: hold no figures of one against the other. Everything runs on one\n" +
 		"machine: callers, one instance unless it says otherwise, three agents, and the broker. Orders have three remote steps of\n" +
 		"agents that answer at once, unless it says otherwise. Agents and callers come to the embedded broker through the network,\n" +
-		"and instances through memory; Kafka is in a container on the machine's own network. What is measured and how:\n" +
+		"and instances through memory; Kafka is in a container on the machine's own network, but where the commit is one of before\n" +
+		"ccd775bf: there Docker's proxy stood before it, which takes a third of a core. What is measured and how:\n" +
 		"[ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
 	all := machines(found)
 	if len(all) > 0 {
