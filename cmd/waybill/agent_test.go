@@ -43,7 +43,7 @@ func TestAgentHTTPUsage(t *testing.T) {
 	t.Setenv("WAYBILL_CONFIG", write(t, "waybill.yaml", "namespace: a b\n"))
 	waybill(t, "", "agent", "http", "--config", good).want(t, 2, "", "namespace")
 	t.Setenv("WAYBILL_CONFIG", write(t, "waybill.yaml", "namespac: x\n"))
-	waybill(t, "", "agent", "http", "--config", good).want(t, 2, "", "unknown key namespac")
+	waybill(t, "", "agent", "http", "--config", good).want(t, 2, "", `unknown key "namespac"; did you mean "namespace"?`)
 	t.Setenv("WAYBILL_CONFIG", good)
 	waybill(t, "", "agent", "http").want(t, 2, "", "unknown key")
 }

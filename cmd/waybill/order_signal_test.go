@@ -93,7 +93,9 @@ func TestWhatASignalSays(t *testing.T) {
 	} {
 		o.answer = func(_ string, _ int, w http.ResponseWriter) { answer(w) }
 		c := waybill(t, "", "signal", "ref-8", "payment")
+		o.mu.Lock() // whose connection ends knows nothing of what its handler did
 		id, _ := o.asked[""][n+1].body["id"].(string)
+		o.mu.Unlock()
 		c.want(t, 6, "", "; it can be sent again with --id "+id+", and acts once\n")
 	}
 	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 422, "no good") }

@@ -79,8 +79,9 @@ A call that is to be repeated needs a time as its --deadline: +2h is another one
 			s.Input = json.RawMessage(value)
 		}
 		return server.talk(func(client *api.Client) error {
-			send := func(ctx context.Context) error {
-				_, err := client.Submit(ctx, &s)
+			id := s.ID
+			send := func(ctx context.Context) (err error) {
+				id, err = client.Submit(ctx, &s)
 				return err
 			}
 			sent := &sending{s.ID, s.Deadline, send, s.Made}
@@ -90,7 +91,7 @@ A call that is to be repeated needs a time as its --deadline: +2h is another one
 			if err := send(cmd.Context()); err != nil {
 				return sent.told(1, err)
 			}
-			return out.print(cmd, api.Receipt{OrderID: s.ID}, func(row func(...any)) { row(s.ID) })
+			return out.print(cmd, api.Receipt{OrderID: id}, func(row func(...any)) { row(id) })
 		})
 	}
 	return cmd

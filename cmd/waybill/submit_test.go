@@ -130,19 +130,24 @@ func TestASubmissionWithoutAnAnswer(t *testing.T) {
 		{"there is no room", func(w http.ResponseWriter) { problem(w, 429, "nothing was submitted") }, exitAway, false},
 	} {
 		clearEnvironment(t)
+		var mu sync.Mutex // whose connection ends knows nothing of what its handler did
 		var asked []map[string]any
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var body map[string]any
 			if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 				t.Error(err)
 			}
+			mu.Lock()
 			asked = append(asked, body)
+			mu.Unlock()
 			c.answer(w)
 		}))
 		t.Setenv("WAYBILL_SERVER", server.URL)
 		for _, args := range [][]string{{"submit", "w"}, {"submit", "w", "--deadline", "+2h"}, {"order", "rerun", "o-1", "--deadline", "+2h"}} {
 			got := waybill(t, "", args...)
+			mu.Lock()
 			body := asked[len(asked)-1]
+			mu.Unlock()
 			id, _ := body["id"].(string)
 			again := "; asked for again with --id " + id
 			if deadline, given := body["deadline"].(string); given {
@@ -156,10 +161,10 @@ func TestASubmissionWithoutAnAnswer(t *testing.T) {
 				t.Errorf("%s: %q of %v: %+v", c.what, args, body, got)
 			}
 		}
+		server.Close()
 		if len(asked) != 3 {
 			t.Errorf("%s: asked %d times", c.what, len(asked))
 		}
-		server.Close()
 		if got := waybill(t, "", "submit", "w"); got.code != exitAway || strings.Contains(got.errs, "--id") {
 			t.Errorf("nobody is there: %+v", got)
 		}

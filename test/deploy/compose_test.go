@@ -44,6 +44,7 @@ type composeFile struct {
 
 type composeService struct {
 	Profiles    []string
+	Restart     string // Docker's matter
 	Image       string
 	PullPolicy  string `yaml:"pull_policy"`
 	Command     []string

@@ -35,11 +35,10 @@ workflow: fuzzed
 steps:
   - {name: left, agent: nobody, undo: unleft, after: [], timeout: 1h, retry: {attempts: 3, backoff: 10ms}}
   - {name: right, agent: nobody, undo: unright, after: [], timeout: 1h, exhausted: compensate, retry: {attempts: 2, backoff: 0s}}
-  - {name: told, listen: go, after: []}
-  - {name: last, agent: nobody, after: [left, right, told], timeout: 1h}
+  - {name: last, agent: nobody, after: [left, right], timeout: 1h}
 `
 
-// Whatever stands on the topics to which others write, no partition stops: all is read, each
+// Whatever stands on the input topics, no partition stops: all is read, each
 // record is accounted for once, and the orders of those who behave complete.
 // WAYBILL_FUZZED is how many records are mutated for each topic, and
 // WAYBILL_FUZZED_SEED repeats a run; a million needs -timeout 0.
@@ -197,7 +196,7 @@ func (e *ends) add(topics *events.Topics, r *kgo.Record) {
 func (e *ends) beyond(read func(partition int) events.Positions) error {
 	for p, end := range e {
 		next := read(p)
-		for _, in := range []events.Input{events.InputOrders, events.InputReplies, events.InputCommands, events.InputSignals} {
+		for _, in := range []events.Input{events.InputOrders, events.InputReplies, events.InputCommands} {
 			if next.At(in) < end.At(in) {
 				return fmt.Errorf("partition %d is read up to %v of %v", p, next, end)
 			}
@@ -245,13 +244,12 @@ func newMutator(w *world, i *waybill.Instance, n int, seed int64) *mutator {
 // send mutates n records for each topic, and sends them.
 func (m *mutator) send(n int) {
 	m.Helper()
-	records := make([]*kgo.Record, 0, 4*n)
+	records := make([]*kgo.Record, 0, 3*n)
 	for range n {
 		records = append(records,
 			m.record(m.Topics.Orders, events.OrderSubmitted),
 			m.record(m.Topics.Replies, events.StepReplied),
-			m.record(m.Topics.Commands, events.OrderCommand),
-			m.record(m.Topics.Signals, events.OrderSignal))
+			m.record(m.Topics.Commands, events.OrderCommand))
 	}
 	if err := m.client.ProduceSync(m.Context(), records...).FirstErr(); err != nil {
 		m.Fatal(err)
@@ -325,13 +323,6 @@ func (m *mutator) value(topic, id string) string {
 		return fmt.Sprintf(`{"order":%q,"step":%q,"attempt":%d,%s"status":"failed","error":{"code":"odd","message":"it is odd","permanent":%t}}`,
 			id, step, 1+m.IntN(3), undo, m.one(2))
 	}
-	if topic == m.Topics.Signals {
-		key := ""
-		if m.one(3) {
-			key = fmt.Sprintf(`"key":"k-%d",`, m.IntN(20))
-		}
-		return fmt.Sprintf(`{"signal":%q,%s"id":"p-%d","data":{"n":%d},"replyTo":%q}`, m.of("go", "stop"), key, m.IntN(m.orders), m.IntN(1000), m.of(m.caller, m.Topics.Status))
-	}
 	command := m.of(events.Commands...)
 	if m.one(2) {
 		command = m.of(events.CommandResubmit, events.CommandResume) // what lets an order go on
@@ -384,7 +375,7 @@ func (m *mutator) mutateValue(r *kgo.Record) {
 		depth := 1 + m.IntN(20_000)
 		r.Value = instead(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 	case 10:
-		r.Value = []byte(m.value(m.of(m.Topics.Orders, m.Topics.Replies, m.Topics.Commands, m.Topics.Signals), string(r.Key)))
+		r.Value = []byte(m.value(m.of(m.Topics.Orders, m.Topics.Replies, m.Topics.Commands), string(r.Key)))
 	case 11:
 		r.Value = slices.Concat([]byte(m.of("\ufeff", " \n\t", "[", "null", "{}")), v)
 	case 12:
@@ -429,7 +420,7 @@ func (m *mutator) addHeaders(r *kgo.Record, kind events.Type) {
 		case 0, 1, 2:
 			add(events.HeaderType, string(kind))
 		case 3:
-			add(events.HeaderType, m.of("", "waybill", string(kind)+" ", string(events.StepReplied), string(events.OrderCommand), string(events.OrderSignal), "\xff", strings.Repeat("t", 5000)))
+			add(events.HeaderType, m.of("", "waybill", string(kind)+" ", string(events.StepReplied), string(events.OrderCommand), "\xff", strings.Repeat("t", 5000)))
 		case 4:
 			add("traceparent", m.of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00", "\xff", strings.Repeat("0", 100_000)))
 		case 5:
