@@ -60,10 +60,10 @@ func newOwner(t *testing.T, pages ...string) *owner {
 		}
 		o.mu.Lock()
 		o.asked[id] = append(o.asked[id], s)
-		n := len(o.asked[id])
+		n, answer := len(o.asked[id]), o.answer
 		o.mu.Unlock()
-		if o.answer != nil {
-			o.answer(id, n, w)
+		if answer != nil {
+			answer(id, n, w)
 		} else {
 			done(id, w)
 		}

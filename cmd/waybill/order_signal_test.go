@@ -91,9 +91,11 @@ func TestWhatASignalSays(t *testing.T) {
 		func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 		func(w http.ResponseWriter) { page(w, "504") },
 	} {
-		o.answer = func(_ string, _ int, w http.ResponseWriter) { answer(w) }
-		c := waybill(t, "", "signal", "ref-8", "payment")
 		o.mu.Lock() // whose connection ends knows nothing of what its handler did
+		o.answer = func(_ string, _ int, w http.ResponseWriter) { answer(w) }
+		o.mu.Unlock()
+		c := waybill(t, "", "signal", "ref-8", "payment")
+		o.mu.Lock()
 		id, _ := o.asked[""][n+1].body["id"].(string)
 		o.mu.Unlock()
 		c.want(t, 6, "", "; it can be sent again with --id "+id+", and acts once\n")
