@@ -3,6 +3,7 @@
 package projections
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -27,11 +28,13 @@ func TestADiskThatIsFull(t *testing.T) {
 		return
 	}
 	for way := range ways {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestADiskThatIsFull$")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it does not end by itself where it goes on for ever
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestADiskThatIsFull$")
 		cmd.Env = append(os.Environ(), variable+"="+way, "TMPDIR="+t.TempDir()) // what dies does not clean up
 		said, err := cmd.CombinedOutput()
+		cancel()
 		if cmd.ProcessState.ExitCode() != 1 || strings.Contains(string(said), "panic") || !strings.Contains(string(said), "see that its disk has room") {
-			t.Errorf("%s: %v:\n%s", way, err, said)
+			t.Errorf("%s: %v:\n%.2000s", way, err, said)
 		}
 	}
 }
