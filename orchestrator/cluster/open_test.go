@@ -151,15 +151,8 @@ func TestWhoDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	b.Create(t, 1, nil, topics.Status)
 	must(t, b.Fake.MoveTopicPartition(topics.Journal, 0, 0))
 	must(t, b.Fake.MoveTopicPartition(topics.Status, 0, 1))
-	talk := make(chan struct{})
-	defer close(talk)
-	b.Fake.ControlKey(int16(kmsg.DescribeProducers), func(kmsg.Request) (kmsg.Response, error, bool) {
-		b.Fake.KeepControl()
-		if b.Fake.CurrentNode() != 0 {
-			b.Fake.SleepControl(func() { <-talk })
-		}
-		return nil, nil, false
-	})
+	answer := b.FirstAnswersAlone(kmsg.DescribeProducers)
+	defer answer()
 	client := b.Client(t, kgo.RequestTimeoutOverhead(10*time.Minute))
 	k := New(client, topics, []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, func(string) (int, bool) { return 0, false }).Broker(0)
 	ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)

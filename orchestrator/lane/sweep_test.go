@@ -137,15 +137,8 @@ func TestASilentBrokerKeepsNobodyWaiting(t *testing.T) {
 		must(t, b.Fake.MoveTopicPartition(name, 0, 0))
 	}
 	must(t, b.Fake.MoveTopicPartition("others", 1, 1))
-	talk := make(chan struct{})
-	defer close(talk)
-	b.Fake.ControlKey(int16(kmsg.DescribeProducers), func(kmsg.Request) (kmsg.Response, error, bool) {
-		b.Fake.KeepControl()
-		if b.Fake.CurrentNode() != 0 {
-			b.Fake.SleepControl(func() { <-talk })
-		}
-		return nil, nil, false
-	})
+	answer := b.FirstAnswersAlone(kmsg.DescribeProducers)
+	defer answer()
 	next := newContender(t, b, topics, "next")
 	next.takeOver()
 	if next.lane.Searched() {
