@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -123,20 +124,39 @@ func journals(t *testing.T) map[string]*journal {
 	return all
 }
 
+// says tells the tracestates that orders came with, by their traces, and how many children had ended and are undone: of
+// each who has seen all asks for its history.
+func (j *journal) says() (states map[trace.TraceID]string, undone int) {
+	states = make(map[trace.TraceID]string)
+	completed := make(map[string]bool)
+	for i := range j.events {
+		switch e := &j.events[i]; e.Type {
+		case events.OrderAccepted:
+			if given := spans.Parse(e.Traceparent, ""); given.IsValid() {
+				states[given.TraceID()] = e.Tracestate
+			}
+		case events.OrderCompleted:
+			completed[e.Order] = true
+		case events.OrderCompensating:
+			if completed[e.Order] {
+				undone++
+			}
+		}
+	}
+	return states, undone
+}
+
 // Wherever a process ends and another goes on, and however little room it has, the same spans are made, each once.
 func TestSpansAreTheSameWhereverAProcessEnds(t *testing.T) {
 	for name, j := range journals(t) {
 		whole, asked := j.made(0, len(j.events), 1<<30)
-		if asked > 1 || len(whole) < 10 { // of the child that has ended, and is undone
+		states, undone := j.says()
+		if asked > undone || len(whole) < 10 {
 			t.Errorf("%s: %d spans, and history was asked for %d times by who has seen all of it", name, len(whole), asked)
 		}
 		ids := make(map[trace.SpanID]bool)
 		for _, s := range whole {
-			state := ""
-			if s.SpanContext().TraceID() == spans.Parse(given1, "").TraceID() && name == "written" {
-				state = "rojo=1,congo=2"
-			}
-			if got := s.SpanContext().TraceState().String(); got != state {
+			if got := s.SpanContext().TraceState().String(); got != states[s.SpanContext().TraceID()] {
 				t.Errorf("%s: the tracestate of %s is %q", name, told(s), got)
 			}
 			if ids[s.SpanContext().SpanID()] {
@@ -210,11 +230,22 @@ func TestSpansAreThoseOfTheJournal(t *testing.T) {
 			byID[s.SpanContext().SpanID()] = s
 		}
 		accepted := make(map[string]*events.Event)
+		renamed := make(map[string]map[string]string) // the names under which steps are known outside, by those that they have, of each order
+		turned := make(map[string]uint64)             // the event with which each order was turned back last
 		checked := 0
 		for i := range j.events {
 			e := &j.events[i]
-			if e.Type == events.OrderAccepted {
+			switch e.Type {
+			case events.OrderAccepted:
 				accepted[e.Order] = e
+			case events.OrderMigrated:
+				known := make(map[string]string)
+				for now, was := range e.Renamed {
+					known[now] = cmp.Or(renamed[e.Order][was], was)
+				}
+				renamed[e.Order] = known
+			case events.OrderCompensating:
+				turned[e.Order] = e.Seq
 			}
 			first := accepted[e.Order]
 			var begun events.Type
@@ -234,13 +265,16 @@ func TestSpansAreThoseOfTheJournal(t *testing.T) {
 			}
 			checked++
 			of := spans.Of(e.Order, first.At, first.Traceparent)
-			s := byID[of.Attempt(e.Step, begun == events.UndoStarted, e.Attempt)]
+			s := byID[of.Attempt(cmp.Or(renamed[e.Order][e.Step], e.Step), begun == events.UndoStarted, e.Attempt)]
 			if s == nil {
 				t.Errorf("%s: no span of %+v", name, e)
 				continue
 			}
 			fails := e.Type != events.StepCompleted && e.Type != events.UndoCompleted
-			if !s.StartTime().Equal(j.events[at].At) || !s.EndTime().Equal(e.At) || s.Parent().SpanID() != of.Root() && byID[s.Parent().SpanID()].Parent().SpanID() != of.Root() || s.SpanContext().TraceID() != of.Trace ||
+			within := s.Parent().SpanID()
+			undo := byID[within] // of a child that had ended; nil while it is being undone
+			inside := within == of.Root() || within == of.Undo(turned[e.Order]) && (undo == nil || undo.Parent().SpanID() == of.Root())
+			if !s.StartTime().Equal(j.events[at].At) || !s.EndTime().Equal(e.At) || !inside || s.SpanContext().TraceID() != of.Trace ||
 				(s.Status().Code == codes.Error) != fails || s.SpanKind() != trace.SpanKindProducer {
 				t.Errorf("%s: %s of %s at %s and %s at %s", name, told(s), begun, j.events[at].At, e.Type, e.At)
 			}
