@@ -93,6 +93,9 @@ const MaxOpen = 100
 // MaxBackfills is how many backfills of a schedule may be there that have not ended.
 const MaxBackfills = 10
 
+// MaxPauses is how many pauses of a schedule may be there, beside the last, of which ticks wait for the end of an order.
+const MaxPauses = 100
+
 // MaxSchedule is the largest schedule, in bytes of JSON.
 const MaxSchedule = 64 << 10
 

@@ -227,6 +227,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.since15(o)
 	w.since16(o)
 	w.since17(o)
+	w.since19(o)
 	return w.b
 }
 
@@ -529,11 +530,18 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 		return o, nil, err
 	}
 	r := reader{b: b}
-	o := r.orderOfLayout17(id)
+	o := r.orderOfLayout19(id)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout19 reads what records of layout 19 begin with.
+func (r *reader) orderOfLayout19(id string) *Order {
+	o := r.orderOfLayout17(id)
+	r.since19(o)
+	return o
 }
 
 // orderOfLayout17 reads what records of layouts 17 and 18 begin with.

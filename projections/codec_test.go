@@ -180,7 +180,7 @@ func drawOrder(t *rapid.T) *Order {
 	if rapid.IntRange(0, 3).Draw(t, "is a schedule") == 0 {
 		o.Schedule = &Schedule{
 			Incarnation: number.Draw(t, "incarnation"), AppliedBy: text.Draw(t, "applied by"), Next: moment.Draw(t, "next"), Begins: moment.Draw(t, "begins"), Last: moment.Draw(t, "last"),
-			Free: moment.Draw(t, "free"), Resumed: moment.Draw(t, "resumed"), Started: number.Draw(t, "started"), Skipped: number.Draw(t, "skipped"),
+			Free: moment.Draw(t, "free"), PausedAt: moment.Draw(t, "paused at"), Resumed: moment.Draw(t, "resumed"), Started: number.Draw(t, "started"), Skipped: number.Draw(t, "skipped"),
 			Backfilled: number.Draw(t, "backfilled"),
 		}
 		if rapid.Bool().Draw(t, "is there") {
@@ -188,6 +188,9 @@ func drawOrder(t *rapid.T) *Order {
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "open") {
 			o.Schedule.Open = append(o.Schedule.Open, Tick{moment.Draw(t, "tick"), text.Draw(t, "order"), rapid.Bool().Draw(t, "recalled")})
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "pauses") {
+			o.Schedule.Pauses = append(o.Schedule.Pauses, Pause{moment.Draw(t, "from"), moment.Draw(t, "until")})
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "backfills") {
 			o.Schedule.Backfills = append(o.Schedule.Backfills, Backfill{number.Draw(t, "number"), moment.Draw(t, "from"), moment.Draw(t, "to"), number.Draw(t, "left"), number.Draw(t, "at once"), text.Draw(t, "by"), o.Schedule.Open})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/go-json-experiment/json"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // layout numbers the layout of the store's keys and values. Whoever changes it
@@ -16,7 +18,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 18
+const layout = 19
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -118,6 +120,27 @@ var migrations = map[int]migration{
 			}
 		}
 		return indexOpen(b, kindListens, partition, id, time.Time{}, o.listensAt())
+	}},
+	// The record of a schedule has the pauses before its last of which ticks may wait. Where there may have been some, only
+	// the journal knows them.
+	18: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		id := string(key[5:])
+		if events.ScheduleOf(id) == "" {
+			return nil
+		}
+		r := reader{b: value}
+		o := r.orderOfLayout17(id)
+		switch s := o.Schedule; {
+		case r.err != nil:
+			return r.err
+		case s == nil:
+			return nil
+		case s.waitedIn(Pause{Until: s.PausedAt}):
+			return fmt.Errorf("%w: ticks of schedule %s wait since before its last pause, and whether there was another is not in layout 18", errUnusable, events.ScheduleOf(id))
+		}
+		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+		w.since19(o)
+		return b.Set(key, append(w.b, r.b...), nil)
 	}},
 }
 

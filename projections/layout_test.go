@@ -85,7 +85,7 @@ func TestRecordsOfLayout16(t *testing.T) {
 	s, _ := temporary(t)
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawOrder(t)
-		o.Tracestate, o.Baggage = "", ""
+		o.Tracestate, o.Baggage, o.Schedule = "", "", nil // of schedules there is more since
 		for i := range o.Steps {
 			o.Steps[i].LeftBy = nil
 		}
@@ -103,6 +103,41 @@ func TestRecordsOfLayout16(t *testing.T) {
 		defer closer.Close()
 		if !bytes.Equal(value, append(now, payloads...)) {
 			t.Fatalf("%x became %x, and must be %x", before, value, now)
+		}
+	})
+}
+
+// A record of layout 18 becomes what this release writes, unless it is of a schedule of which a pause before the last may
+// matter: then all is folded anew.
+func TestSchedulesOfLayout18(t *testing.T) {
+	s, _ := temporary(t)
+	rapid.Check(t, func(t *rapid.T) {
+		o := drawOrder(t)
+		key, record, payloads := orderKey(0, "@a"), appendRecord(nil, o), []byte("payloads")
+		b := s.db.NewIndexedBatch()
+		defer b.Close()
+		if o.Schedule == nil {
+			if err := migrations[18].rewrite(b, key, append(record, payloads...)); err != nil || b.Count() > 0 {
+				t.Fatalf("of an order %d records were written, %v", b.Count(), err)
+			}
+			return
+		}
+		o.Schedule.Pauses = nil
+		now := appendRecord(nil, o)
+		err := migrations[18].rewrite(b, key, slices.Concat(now[:len(now)-1], payloads)) // the new count is a byte
+		if waits := !o.Schedule.Next.IsZero() && o.Schedule.PausedAt.After(o.Schedule.Next); waits || err != nil {
+			if !waits || !errors.Is(err, errUnusable) {
+				t.Fatalf("next is %v, it was paused at %v: %v", o.Schedule.Next, o.Schedule.PausedAt, err)
+			}
+			return
+		}
+		value, closer, err := b.Get(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closer.Close()
+		if !bytes.Equal(value, append(now, payloads...)) {
+			t.Fatalf("it became %x, and must be %x", value, now)
 		}
 	})
 }

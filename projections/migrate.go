@@ -163,3 +163,25 @@ func (r *reader) since17(o *Order) {
 		}
 	}
 }
+
+// since19 writes what records of schedules have since layout 19: the pauses before the last of which ticks may wait.
+func (w *writer) since19(o *Order) {
+	if o.Schedule == nil {
+		return
+	}
+	w.uint(uint64(len(o.Schedule.Pauses)))
+	for _, p := range o.Schedule.Pauses {
+		w.time(p.From)
+		w.time(p.Until)
+	}
+}
+
+// since19 reads what the writer's since19 wrote.
+func (r *reader) since19(o *Order) {
+	if o.Schedule == nil {
+		return
+	}
+	for range r.count() {
+		o.Schedule.Pauses = append(o.Schedule.Pauses, Pause{r.time(), r.time()})
+	}
+}

@@ -27,10 +27,12 @@ type Schedule struct {
 	Next, Begins, Last time.Time
 	// Open are its orders that have not ended, oldest first. It is not changed in place.
 	Open []Tick
-	// Free is when the last of them ended, and Resumed when it was resumed: what was due before did not
-	// begin then for that reason.
-	Free, Resumed time.Time
-	PausedAt      time.Time // when it was paused last
+	// Free is when the last of them ended: what was due before did not begin then for that reason.
+	Free time.Time
+	// Resumed and PausedAt are when it was resumed, and paused, last: what was due in between begins nothing. Pauses are
+	// those before of which ticks may wait for the end of an order, at most [events.MaxPauses]. It is not changed in place.
+	Resumed, PausedAt time.Time
+	Pauses            []Pause
 	// Started and Skipped count its ticks since it was applied first, with those of backfills.
 	Started, Skipped int
 	// Backfilled is how many backfills there were, and Backfills are those that have not ended. It is not
@@ -39,6 +41,24 @@ type Schedule struct {
 	Backfills  []Backfill
 	// Commands are the ids of those that asked for backfills, the last [keptCommands]. Not changed in place.
 	Commands []string
+}
+
+// Pause is a time in which a schedule was paused, Until not in it.
+type Pause struct{ From, Until time.Time }
+
+func (p Pause) has(at time.Time) bool { return !at.Before(p.From) && at.Before(p.Until) }
+
+// PausedUntil is when the pause ended in which a time lies that is not before [Schedule.Next], zero if it lies in none.
+func (s *Schedule) PausedUntil(at time.Time) time.Time {
+	if last := (Pause{s.PausedAt, s.Resumed}); last.has(at) {
+		return last.Until
+	}
+	for _, p := range s.Pauses {
+		if p.has(at) {
+			return p.Until
+		}
+	}
+	return time.Time{}
 }
 
 // keptCommands bounds [Schedule.Commands].
@@ -102,7 +122,14 @@ func (s *Schedule) goOn(e *events.Event) {
 	if s.Next, s.Begins = e.Next, e.Next; !e.Due.IsZero() {
 		s.Begins = e.Due
 	}
+	s.Pauses = slices.DeleteFunc(slices.Clone(s.Pauses), func(p Pause) bool { return !s.waitedIn(p) })
+	if len(s.Pauses) == 0 {
+		s.Pauses = nil
+	}
 }
+
+// waitedIn says that a tick on which nothing was decided may be of a pause.
+func (s *Schedule) waitedIn(p Pause) bool { return !s.Next.IsZero() && s.Next.Before(p.Until) }
 
 func applySchedule(o *Order, _ *Step, e *events.Event) {
 	if o.Schedule == nil {
@@ -132,7 +159,11 @@ func (o *Order) goOnAsSchedule() {
 }
 
 func pauseSchedule(o *Order, _ *Step, e *events.Event) {
-	o.Paused, o.Schedule.PausedAt = true, events.Time(e.At)
+	s := o.Schedule
+	if before := (Pause{s.PausedAt, s.Resumed}); s.waitedIn(before) {
+		s.Pauses = append(slices.Clip(s.Pauses), before)
+	}
+	o.Paused, s.PausedAt = true, events.Time(e.At)
 }
 
 func resumeSchedule(o *Order, _ *Step, e *events.Event) {

@@ -3,6 +3,7 @@ package projections
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +176,48 @@ func TestWhenAScheduleWaits(t *testing.T) {
 		if o.Schedule.Waits() || !o.Ticks().Equal(at(120)) || !o.Schedule.Free.Equal(at(90)) {
 			t.Errorf("%q: %+v", overlap, o.Schedule)
 		}
+	}
+}
+
+// A schedule knows its pauses while a tick waits that may be of them, and no longer.
+func TestPausesOfWhichTicksWait(t *testing.T) {
+	pause := func(from, until int) []events.Event {
+		return []events.Event{{Type: events.SchedulePaused, Order: "@a", At: at(from)}, {Type: events.ScheduleResumed, Order: "@a", At: at(until)}}
+	}
+	first := applied("a")
+	o := record(t, append([]events.Event{first}, pause(10, 20)...)...)
+	then := func(all ...events.Event) {
+		for _, e := range all {
+			apply(t, o, e)
+		}
+	}
+	then(pause(30, 40)...)
+	if s := o.Schedule; s.Pauses != nil || !s.PausedUntil(at(30)).Equal(at(40)) || !s.PausedUntil(at(40)).IsZero() || !s.PausedUntil(at(29)).IsZero() {
+		t.Errorf("before any tick it knows %+v, and %v to %v", s.Pauses, s.PausedAt, s.Resumed)
+	}
+	for n := range 3 {
+		then(pause(100+20*n, 110+20*n)...)
+	}
+	s := o.Schedule
+	if want := []Pause{{at(100), at(110)}, {at(120), at(130)}}; !slices.Equal(s.Pauses, want) || !s.PausedAt.Equal(at(140)) {
+		t.Errorf("while the tick of %v waits it knows %+v, and that of %v", s.Next, s.Pauses, s.PausedAt)
+	}
+	for second, until := range map[int]int{99: 0, 100: 110, 109: 110, 110: 0, 125: 130, 149: 150, 150: 0} {
+		want := at(until)
+		if until == 0 {
+			want = time.Time{}
+		}
+		if is := s.PausedUntil(at(second)); !is.Equal(want) {
+			t.Errorf("at %v it was paused until %v", at(second), is)
+		}
+	}
+	apply(t, o, events.Event{Type: events.ScheduleSkipped, Order: "@a", Tick: at(60), Last: at(60), Count: 1, Next: at(120), Reason: events.SkippedMissed})
+	if want := []Pause{{at(120), at(130)}}; !slices.Equal(o.Schedule.Pauses, want) {
+		t.Errorf("then it knows %+v", o.Schedule.Pauses)
+	}
+	apply(t, o, events.Event{Type: events.ScheduleSkipped, Order: "@a", Tick: at(120), Last: at(120), Count: 1, Reason: events.SkippedPaused})
+	if o.Schedule.Pauses != nil {
+		t.Errorf("without a next tick it knows %+v", o.Schedule.Pauses)
 	}
 }
 

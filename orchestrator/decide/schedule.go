@@ -126,6 +126,8 @@ func (d *decider) operateSchedule(c *events.Command, act events.Event) (refusal 
 		return d.backfill(c, act)
 	case c.Command == events.CommandPause && o.Paused:
 		return "the schedule is paused already"
+	case c.Command == events.CommandPause && len(s.Pauses) >= events.MaxPauses:
+		return fmt.Sprintf("the schedule was paused more than %d times since %s, and its ticks from then on wait for the end of an order (waybill schedule show %s has it): see to that order first, or apply other ticks, or delete the schedule", events.MaxPauses, events.TickText(s.Next), quote(events.ScheduleOf(o.ID)))
 	case c.Command == events.CommandResume && !o.Paused:
 		return "the schedule is not paused"
 	}
@@ -348,7 +350,7 @@ type dueAs int
 
 const (
 	ahead  dueAs = iota // it is not due
-	paused              // it was, before the schedule was resumed
+	paused              // it was, while the schedule was paused
 	busy                // it was, before the end of an order
 	late                // it was, and nobody took it in time
 	onTime
@@ -372,7 +374,7 @@ func (k *ticks) is(tick time.Time) dueAs {
 	switch s := k.schedule; {
 	case now.Before(at):
 		return ahead
-	case !at.Before(s.PausedAt) && at.Before(s.Resumed):
+	case !s.PausedUntil(at).IsZero():
 		return paused
 	case at.Before(s.Free) && !s.Free.After(now) && s.Says.Overlap != events.OverlapAllow:
 		return busy
@@ -423,11 +425,24 @@ func (k *ticks) skip(r run, why string) {
 	k.record(&e)
 }
 
-// butLast passes over ticks but for the last, and for that, too, if another is due behind it. It says
+// due says that of the ticks from one on some are due, and not of a pause.
+func (k *ticks) due(tick time.Time) bool {
+	for !tick.IsZero() {
+		until := k.schedule.PausedUntil(k.begins(tick))
+		if until.IsZero() {
+			break
+		}
+		// Those of the pause are passed over at once.
+		tick = k.table.Next(slices.MaxFunc([]time.Time{tick, until.Add(-k.table.Jitter - 1)}, time.Time.Compare))
+	}
+	return !tick.IsZero() && k.is(tick) != ahead
+}
+
+// butLast passes over ticks but for the last, and for that, too, if another that is no less due is behind it. It says
 // whether it did: if not, it is one, and the last that is due.
 func (k *ticks) butLast(r run, why string) bool {
 	switch {
-	case !r.next.IsZero() && k.is(r.next) != ahead:
+	case k.due(r.next):
 	case r.count == 1:
 		return false
 	default:
@@ -475,8 +490,9 @@ func (k *ticks) decide() {
 	case as == onTime && overlap == events.OverlapCancel && k.butLast(k.alike(), events.SkippedOverlap):
 	default:
 		k.start()
-		if as == busy && overlap == events.OverlapQueueOne && !s.Next.IsZero() && k.is(s.Next) == busy {
-			k.skip(k.alike(), events.SkippedOverlap)
+		why := map[dueAs]string{busy: events.SkippedOverlap, paused: events.SkippedPaused}
+		for as == busy && overlap == events.OverlapQueueOne && !s.Next.IsZero() && why[k.is(s.Next)] != "" {
+			k.skip(k.alike(), why[k.is(s.Next)])
 		}
 	}
 }

@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -363,6 +364,38 @@ func TestASchedulesClockIsInDoubt(t *testing.T) {
 	env.Doubted, env.Now = false, s.now.Add(2*time.Second)
 	if d := Supervise(env, d.Order, ""); d.Order == nil || d.Order.Schedule.Started != 2 {
 		t.Errorf("then it is %+v", d.Order)
+	}
+}
+
+// Each pause is known while ticks wait that were due before it, and so there is a bound.
+func TestAScheduleIsPausedOften(t *testing.T) {
+	s := newStage(t)
+	defer s.close()
+	s.flows.Add(parseFlow(t, "workflow: flow\nsteps: [{name: a, agent: a0}]"))
+	s.takeOver(t, "i-1")
+	say := func(c events.Command) {
+		s.commands = append(s.commands, command{id: "@a", value: c})
+		s.read(t)
+		s.commit(t)
+	}
+	say(events.Command{Command: events.CommandApply, Schedule: &events.Schedule{Every: "1s", Workflow: "flow", Overlap: events.OverlapQueue}})
+	s.now = s.now.Add(time.Second)
+	s.supervise(t, page)
+	s.commit(t)
+	s.now = s.now.Add(time.Second)
+	for range events.MaxPauses + 1 {
+		say(events.Command{Command: events.CommandPause})
+		s.now = s.now.Add(time.Second)
+		say(events.Command{Command: events.CommandResume})
+	}
+	if is := s.of(t, "@a"); len(is.Schedule.Pauses) != events.MaxPauses || is.Paused {
+		t.Fatalf("it knows %d pauses", len(is.Schedule.Pauses))
+	}
+	in := s.input(s.topics.Commands, 1, "@a", nil, s.now)
+	in.Command = &events.Command{Command: events.CommandPause}
+	e, err := events.Decode[events.Event](On(s.env("@a"), s.of(t, "@a"), &in).Messages[0].Value)
+	if err != nil || e.Type != events.CommandRefused || !strings.Contains(e.Reason, "waybill schedule show a ") {
+		t.Errorf("another pause: %+v, %v", e, err)
 	}
 }
 

@@ -394,8 +394,13 @@ func checkSchedule(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	got, want := *o.Schedule, projections.Schedule{
 		Says: l.Schedule.Says, Incarnation: l.Schedule.Incarnation, AppliedBy: l.Schedule.By, Next: l.Schedule.Next, Begins: l.Schedule.Begins, Last: l.Schedule.Last,
-		Free: l.Schedule.Free, Resumed: l.Schedule.Resumed, PausedAt: l.Schedule.PausedAt, Started: l.Schedule.Started, Skipped: l.Schedule.Skipped,
+		Free: l.Schedule.Free, Started: l.Schedule.Started, Skipped: l.Schedule.Skipped,
 		Open: openTicks(l.Schedule.Open), Backfilled: l.Schedule.Backfilled, Commands: l.Schedule.Commands,
+	}
+	for i, p := range l.Schedule.Pauses {
+		if want.PausedAt, want.Resumed = p.From, p.Until; i < len(l.Schedule.Pauses)-1 {
+			want.Pauses = append(want.Pauses, projections.Pause(p))
+		}
 	}
 	for _, b := range l.Schedule.Backfills {
 		want.Backfills = append(want.Backfills, projections.Backfill{Number: b.Number, Next: b.Next, Last: b.Last, Left: b.Left, AtOnce: b.AtOnce, By: b.By, Open: openTicks(b.Open)})

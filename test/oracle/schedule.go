@@ -18,13 +18,40 @@ type Schedule struct {
 	// Next is the tick that nothing was decided on, and Begins when it begins its order.
 	Next, Begins, Last time.Time
 	Open               []Tick
-	// Free is when the last of these ended, Resumed when it was resumed, and PausedAt when it was paused last.
-	Free, Resumed    time.Time
-	PausedAt         time.Time
+	Free               time.Time // when the last of these ended
+	// Pauses are those of which ticks may not be decided on, and the last, which has not ended while Until is before its begin.
+	Pauses           []Pause
 	Started, Skipped int
 	Backfilled       int
 	Backfills        []Backfill // that have not ended
 	Commands         []string   // that asked for them, the last hundred
+}
+
+// Pause is a time in which no tick begins an order.
+type Pause struct{ From, Until time.Time }
+
+// pausedAt says that a time is of a pause.
+func (s *Schedule) pausedAt(at time.Time) bool {
+	return slices.ContainsFunc(s.Pauses, func(p Pause) bool { return !at.Before(p.From) && at.Before(p.Until) })
+}
+
+// resumed is when the last pause that has ended did.
+func (s *Schedule) resumed() time.Time {
+	if len(s.Pauses) == 0 {
+		return time.Time{}
+	}
+	return s.Pauses[len(s.Pauses)-1].Until
+}
+
+// over leaves out the pauses that are over for each tick to come, but for the last.
+func (s *Schedule) over() {
+	var left []Pause
+	for i, p := range s.Pauses {
+		if i == len(s.Pauses)-1 || !s.Next.IsZero() && p.Until.After(s.Next) {
+			left = append(left, p)
+		}
+	}
+	s.Pauses = left
 }
 
 // Backfill is ticks of before that begin orders. Left counts those from Next on, which is zero behind the Last.
@@ -63,10 +90,14 @@ func (l *Ledger) scheduled(e *events.Event) {
 	switch e.Type {
 	case events.SchedulePaused:
 		l.rule("P3", !l.Paused, "it is paused")
-		l.Paused, s.PausedAt = true, events.Time(e.At)
+		l.Paused, s.Pauses = true, append(slices.Clone(s.Pauses), Pause{From: events.Time(e.At), Until: s.resumed()})
+		s.over()
 	case events.ScheduleResumed:
 		l.rule("P3", l.Paused, "it is not paused")
-		l.Paused, s.Resumed = false, events.Time(e.At)
+		l.Paused, s.Pauses = false, slices.Clone(s.Pauses)
+		if n := len(s.Pauses); n > 0 {
+			s.Pauses[n-1].Until = events.Time(e.At)
+		}
 	case events.ScheduleDeleted:
 		l.Schedule = &Schedule{Incarnation: s.Incarnation}
 		l.Paused, l.Held, l.errored, l.Alerted = false, false, false, false
@@ -173,6 +204,7 @@ func (s *Schedule) goOn(e *events.Event) {
 	if s.Next, s.Begins = e.Next, e.Next; !e.Due.IsZero() {
 		s.Begins = e.Due
 	}
+	s.over()
 }
 
 // ticks: each is decided on once, in their order, and none is left out.
@@ -197,6 +229,7 @@ func (l *Ledger) starts(e *events.Event, s *Schedule) {
 	id := fmt.Sprintf("%s/%d/%s", l.Order, s.Incarnation, e.Tick.UTC().Format(time.RFC3339))
 	l.rule("A3", e.Child == id, "its order is %s, and must be %s", e.Child, id)
 	l.rule("S4", e.Workflow == s.Says.Workflow, "its order is of workflow %s", e.Workflow)
+	l.rule("P3", !s.pausedAt(s.Begins), "its order was to begin at %v, and the schedule was paused: %v", s.Begins, s.Pauses)
 	l.rule("S1", len(s.Open) == 0 || s.Says.Overlap == events.OverlapAllow && len(s.Open) < events.MaxOpen, "%d orders have not ended, and it says %q", len(s.Open), s.Says.Overlap)
 	s.Last, s.Started = e.Tick, s.Started+1
 	s.Open = append(s.Open, Tick{At: e.Tick, Order: e.Child})
@@ -213,7 +246,7 @@ func (l *Ledger) skips(e *events.Event, s *Schedule) {
 	case events.SkippedMissed:
 		holds = e.At.Sub(e.Tick) > time.Minute || s.Says.Window != ""
 	case events.SkippedPaused:
-		holds = e.Tick.Before(s.Resumed)
+		holds = s.pausedAt(s.Begins) && (s.Says.Jitter != "" || s.pausedAt(e.Last))
 	case events.SkippedTooMany:
 		holds = len(s.Open) >= events.MaxOpen
 	case events.SkippedReplaced:
