@@ -796,6 +796,29 @@ func TestSignalsUnderKeysWaitForTheFormat(t *testing.T) {
 	}
 }
 
+// S3: of a record that is no signal no key is known but its own. Where it is put aside does not hang on the order of its
+// members.
+func TestWhatIsHalfReadHasNoHome(t *testing.T) {
+	w, _ := desk(t)
+	of := func(id []byte) int32 {
+		if string(id) == "o" {
+			return 1
+		}
+		return 0
+	}
+	for _, value := range []string{
+		`{"signal":"pay","key":"k","replyTo":5}`, `{"replyTo":5,"signal":"pay","key":"k"}`,
+		`{"signal":"pay","key":"k","data":`, `{"signal":"pay","key":"k"}}`,
+	} {
+		for here := range int32(2) {
+			in := Read(&Record{Topic: w.topics.Signals, Partition: here, Raw: events.Raw{Key: []byte("o"), Value: []byte(value)}}, &w.topics, Place{Here: here, Of: of})
+			if in.Partition != 1 || in.Order != "o" || (in.Unreadable == "") != (here == 0) {
+				t.Errorf("%s in partition %d: it belongs in %d, and to %q, unreadable: %q", value, here, in.Partition, in.Order, in.Unreadable)
+			}
+		}
+	}
+}
+
 // T4: a signal with a key that is given no id has where it stands as its id: no sender gives that to another.
 func TestNoIDIsThatOfAnother(t *testing.T) {
 	for id, fine := range map[string]bool{"": true, "tx/7/b": true, "a/1/2/3": true, "waybill.signals/0/7": false, "x/12/0": false} {

@@ -194,8 +194,10 @@ func (in *Input) readSignal(at Place) error {
 	var wrong error
 	if size := len(in.Record.Value); size > events.MaxValue {
 		wrong = fmt.Errorf("the signal has %d bytes; at most %d are allowed", size, events.MaxValue)
-	} else if signal, wrong = events.Decode[events.Signal](in.Record.Value); wrong == nil {
-		wrong = CheckSignal(&signal)
+	} else if whole, err := events.Decode[events.Signal](in.Record.Value); err != nil {
+		wrong = err // a key that was read before is none: where it belongs must not hang on the order of its members
+	} else {
+		signal, wrong = whole, CheckSignal(&whole)
 	}
 	if wrong != nil && len(in.Record.Key) == 0 { // it may be one with a key, which needs none here
 		return wrong
