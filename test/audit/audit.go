@@ -271,7 +271,7 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 		refused := func(e events.Event) bool { return e.Type == events.StatusRefused }
 		want = history[0].ReplyTo
 		switch { // the courier may have found out later
-		case e.Type == events.SubmissionConflicted, e.Type == events.StepHeard, e.Type == events.SignalKept, e.Type == events.SignalDiscarded:
+		case e.Type == events.SubmissionConflicted, e.Type == events.StepHeard, e.Type == events.SignalKept, e.Type == events.SignalStarted, e.Type == events.SignalDiscarded:
 			if want = e.ReplyTo; want == "" || r.Topic == topics.Status { // which nobody records
 				want = topics.Status
 			}

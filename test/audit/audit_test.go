@@ -24,6 +24,7 @@ func TestMisplaced(t *testing.T) {
 		},
 		"o": {{Type: events.OrderRejected}},
 		"q": {{Type: events.OrderAccepted, ReplyTo: "shop"}},
+		"h": {{Type: events.SignalOrdered, ReplyTo: "shop"}, {Type: events.SignalStarted, ReplyTo: "mall"}},
 	}}
 	message := func(topic string, partition int32, kind events.Type, order string, seq int) *kgo.Record {
 		return &kgo.Record{Topic: topic, Partition: partition, Key: []byte(order), Headers: []kgo.RecordHeader{
@@ -54,6 +55,9 @@ func TestMisplaced(t *testing.T) {
 		{message("ns.alerts", 1, events.AlertRaised, "p", 5), ""},
 		{message("ns.alerts", 0, events.AlertRaised, "p", 5), "belongs in 1"},
 		{message("ns.status", 1, events.AlertRaised, "p", 5), "belongs on ns.alerts"},
+		{message("mall", 0, events.OrderStatus, "h", 2), ""},
+		{message("ns.status", 0, events.OrderStatus, "h", 2), ""}, // refused, which nobody records
+		{message("shop", 0, events.OrderStatus, "h", 2), "belongs on mall"},
 	} {
 		said := b.misplaced(test.message, &topics, where)
 		if (said == "") != (test.says == "") || !strings.Contains(said, test.says) {
@@ -135,6 +139,37 @@ func TestRefusedForNothing(t *testing.T) {
 		history := []events.Event{{Type: events.OrderAccepted, ReplyTo: to}, {Type: events.StatusRefused, Seq: 2, ReplyTo: to}}
 		if found := a.refusedForNothing(history, &topics, there); (len(found) > 0) != wrong {
 			t.Errorf("%s: %q", to, found)
+		}
+	}
+}
+
+// Callers' own topics, and those of who sends signals, are waited for until they have all.
+func TestOwed(t *testing.T) {
+	all := func(string) bool { return true }
+	for _, e := range []events.Event{
+		{Type: events.OrderAccepted, ReplyTo: "shop"},
+		{Type: events.SubmissionConflicted, ReplyTo: "shop"},
+		{Type: events.StepHeard, ReplyTo: "shop"},
+		{Type: events.SignalKept, ReplyTo: "shop"},
+		{Type: events.SignalStarted, ReplyTo: "shop"},
+		{Type: events.SignalDiscarded, ReplyTo: "shop"},
+	} {
+		d := emptyDesk()
+		d.claim(events.JournalFormat)
+		d.log("o", e)
+		journal := func() error { return owed(slices.Values(d.records[d.topics.Journal]), all) }
+		if err := journal(); err == nil {
+			t.Errorf("%s: nothing is owed", e.Type)
+		}
+		for _, next := range []int64{1, 2} { // the first is before it
+			delivered := events.Event{Type: events.PartitionDelivered, Delivered: map[string]int64{"shop": next}}
+			d.add(d.topics.Journal, 0, "", string(delivered.Append(nil)))
+			if err := journal(); (err == nil) != (next == 2) {
+				t.Errorf("%s, delivered up to %d: %v", e.Type, next, err)
+			}
+		}
+		if err := owed(slices.Values(d.records[d.topics.Journal][:2]), func(topic string) bool { return topic != "shop" }); err != nil {
+			t.Errorf("%s: %v", e.Type, err)
 		}
 	}
 }

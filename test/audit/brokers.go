@@ -111,61 +111,64 @@ func Delivered(t testing.TB, brokers []string, topics *events.Topics, callers ..
 
 func (n *namespace) untilDelivered(to func(topic string) bool) {
 	n.Helper()
+	oracle.Until(n, "the callers' topics have what they are owed", func() error { return owed(n.records(n.topics.Journal), to) })
+}
+
+// owed says what, by the journal, callers' own topics do not have yet of what they are owed.
+func owed(journal iter.Seq[*kgo.Record], to func(topic string) bool) error {
 	type target struct {
 		partition int32
 		topic     string
 	}
 	type message struct {
-		order    string
-		conflict bool // it is for another than the order's caller
+		order   string
+		another bool // it is for another than the order's caller
 	}
-	oracle.Until(n, "the callers' topics have what they are owed", func() error {
-		format := make(map[int32]int)
-		replyTo := make(map[string]string)
-		owed := make(map[target]map[message]int64) // behind the last
-		owes := func(to target, m message, behind int64) {
-			if owed[to] == nil {
-				owed[to] = make(map[message]int64)
-			}
-			owed[to][m] = behind
+	format := make(map[int32]int)
+	replyTo := make(map[string]string)
+	owed := make(map[target]map[message]int64) // behind the last
+	owes := func(to target, m message, behind int64) {
+		if owed[to] == nil {
+			owed[to] = make(map[message]int64)
 		}
-		for r := range n.records(n.topics.Journal) {
-			e, err := events.Decode[events.Event](r.Value)
-			if err != nil {
-				return fmt.Errorf("journal, partition %d, offset %d: %w", r.Partition, r.Offset, err)
+		owed[to][m] = behind
+	}
+	for r := range journal {
+		e, err := events.Decode[events.Event](r.Value)
+		if err != nil {
+			return fmt.Errorf("journal, partition %d, offset %d: %w", r.Partition, r.Offset, err)
+		}
+		switch e.Type {
+		case events.PartitionClaimed, events.PartitionRaised:
+			format[r.Partition] = max(format[r.Partition], e.Format)
+		case events.PartitionDelivered:
+			for topic, next := range e.Delivered {
+				maps.DeleteFunc(owed[target{r.Partition, topic}], func(_ message, behind int64) bool { return behind <= next })
 			}
-			switch e.Type {
-			case events.PartitionClaimed, events.PartitionRaised:
-				format[r.Partition] = max(format[r.Partition], e.Format)
-			case events.PartitionDelivered:
-				for topic, next := range e.Delivered {
-					maps.DeleteFunc(owed[target{r.Partition, topic}], func(_ message, behind int64) bool { return behind <= next })
-				}
-			case events.StatusRefused:
-				delete(replyTo, e.Order)
-				delete(owed[target{r.Partition, e.ReplyTo}], message{order: e.Order})
-			case events.OrderAccepted, events.OrderRejected:
-				replyTo[e.Order] = e.ReplyTo
+		case events.StatusRefused:
+			delete(replyTo, e.Order)
+			delete(owed[target{r.Partition, e.ReplyTo}], message{order: e.Order})
+		case events.OrderAccepted, events.OrderRejected:
+			replyTo[e.Order] = e.ReplyTo
+		}
+		switch e.Type {
+		case events.SubmissionConflicted, events.StepHeard, events.SignalKept, events.SignalStarted, events.SignalDiscarded:
+			if e.ReplyTo != "" && to(e.ReplyTo) {
+				owes(target{r.Partition, e.ReplyTo}, message{e.Order, true}, r.Offset+1)
 			}
-			switch e.Type {
-			case events.SubmissionConflicted:
-				if e.ReplyTo != "" && to(e.ReplyTo) {
-					owes(target{r.Partition, e.ReplyTo}, message{e.Order, true}, r.Offset+1)
-				}
-			case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
-				events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated:
-				if own := replyTo[e.Order]; own != "" && to(own) && format[r.Partition] >= events.CourierFormat {
-					owes(target{r.Partition, own}, message{order: e.Order}, r.Offset+1)
-				}
+		case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
+			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated:
+			if own := replyTo[e.Order]; own != "" && to(own) && format[r.Partition] >= events.CourierFormat {
+				owes(target{r.Partition, own}, message{order: e.Order}, r.Offset+1)
 			}
 		}
-		for at, messages := range owed {
-			for m, behind := range messages {
-				return fmt.Errorf("partition %d owes topic %s what is before offset %d, of order %q", at.partition, at.topic, behind, m.order)
-			}
+	}
+	for at, messages := range owed {
+		for m, behind := range messages {
+			return fmt.Errorf("partition %d owes topic %s what is before offset %d, of order %q", at.partition, at.topic, behind, m.order)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // reported is how many violations are told one by one.

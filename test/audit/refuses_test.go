@@ -343,3 +343,34 @@ func TestSettleLeavesTheRestAlone(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 }
+
+// A signal that cannot be read is a dead letter where its record's key belongs, whatever of it can be read; one that can be
+// read but for its data is one where it is.
+func TestSettleOfSignalsThatCannotBeRead(t *testing.T) {
+	const halfRead, half = `{"signal":"go","key":"k","replyTo":5}`, "field /replyTo has the wrong form"
+	deep := `{"signal":"go","key":"k","data":` + strings.Repeat("[", 1_001) + strings.Repeat("]", 1_001) + "}"
+	for _, test := range []struct {
+		name  string
+		write func(d *desk, at string)
+		says  string // "" if nothing is wrong
+	}{
+		{"forwarded, and put aside", func(d *desk, at string) {
+			d.forward(d.inputAt(at, 0, "p", halfRead), "p")
+			d.putAside(d.last(at, 1), half)
+		}, ""},
+		{"put aside where it does not belong", func(d *desk, at string) { d.putAside(d.inputAt(at, 0, "p", halfRead), half) }, "belongs to partition 1, and was put aside"},
+		{"too deep, and put aside", func(d *desk, at string) { d.putAside(d.inputAt(at, 0, "p", deep), "nested") }, ""},
+		{"too deep, and taken", func(d *desk, at string) { d.inputAt(at, 0, "p", deep) }, "was taken: its data are nested too deeply"},
+		{"as deep as may be, and put aside", func(d *desk, at string) {
+			d.putAside(d.inputAt(at, 0, "p", strings.Replace(strings.Replace(deep, "[", "", 1), "]", "", 1)), "nested")
+		}, "came to nothing"},
+	} {
+		d := emptyDesk()
+		test.write(d, d.topics.Signals)
+		d.seal(0)
+		d.seal(1)
+		if _, said := d.settle(true); (test.says == "") != (len(said) == 0) || test.says != "" && !strings.Contains(strings.Join(said, "; "), test.says) {
+			t.Errorf("%s: %q, want %q", test.name, said, test.says)
+		}
+	}
+}

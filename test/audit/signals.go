@@ -48,6 +48,9 @@ func (m *message) hear(r *kgo.Record) error {
 	if !signalForm.MatchString(value.Signal) || len(value.ID) > 200 {
 		return errors.New("it has no name, or its id is too long")
 	}
+	if events.Depth(value.Data) > 1_000 {
+		return errors.New("its data are nested too deeply")
+	}
 	if value.Key != "" && (events.CheckSignalKey(value.Key) != nil || placeForm.MatchString(value.ID)) {
 		return errors.New("its key is too long, or its id that of one which has none")
 	}

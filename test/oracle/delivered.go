@@ -13,7 +13,7 @@ import (
 )
 
 // others are the statuses that say nothing of the order.
-var others = []string{"conflict", "matched", "kept", "repeated", "late", "declined"}
+var others = []string{"conflict", "matched", "started", "kept", "repeated", "late", "declined"}
 
 // InOrder wants that what a topic says of an order comes in the order of its
 // history, and once; or, with again, that it does so for the first time (P1). It

@@ -226,3 +226,20 @@ func TestCheckMessagesThatAreGone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What answers another than the order's caller comes when its topic takes it.
+func TestAnswersComeInAnyOrder(t *testing.T) {
+	for status, anyOrder := range map[string]bool{
+		events.StatusConflict: true, events.StatusMatched: true, events.StatusStarted: true, events.StatusKept: true, events.StatusRepeated: true,
+		events.StatusLate: true, events.StatusDeclined: true, events.StatusFailed: false,
+	} {
+		var records []*kgo.Record
+		for _, seq := range []string{"o/3/status", "o/2/status"} {
+			m := events.Status{Order: "o", Status: status}
+			records = append(records, &kgo.Record{Key: []byte("o"), Value: m.Append(nil), Headers: []kgo.RecordHeader{header(events.HeaderType, string(events.OrderStatus)), header("ce_id", seq)}})
+		}
+		if _, err := InOrder(records, false); (err == nil) != anyOrder {
+			t.Errorf("%s: %v", status, err)
+		}
+	}
+}
