@@ -35,11 +35,20 @@ workflow: fuzzed
 steps:
   - {name: left, agent: nobody, undo: unleft, after: [], timeout: 1h, retry: {attempts: 3, backoff: 10ms}}
   - {name: right, agent: nobody, undo: unright, after: [], timeout: 1h, exhausted: compensate, retry: {attempts: 2, backoff: 0s}}
-  - {name: last, agent: nobody, after: [left, right], timeout: 1h}
+  - {name: told, listen: go, after: []}
+  - {name: last, agent: nobody, after: [left, right, told], timeout: 1h}
 `
 
-// Whatever stands on the input topics, no partition stops: all is read, each
-// record is accounted for once, and the orders of those who behave complete.
+// called is one whose orders hear signals under keys, and begin with them.
+const called = `
+workflow: called
+start: begin
+steps:
+  - {name: left, listen: stop, key: input.n}
+`
+
+// Whatever stands on the topics to which others write, no partition stops: all is
+// read, each record is accounted for once, and the orders of those who behave complete.
 // WAYBILL_FUZZED is how many records are mutated for each topic, and
 // WAYBILL_FUZZED_SEED repeats a run; a million needs -timeout 0.
 func TestFuzzedRecords(t *testing.T) {
@@ -83,6 +92,7 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	})
 	w.Register(i, fulfilment)
 	w.Register(i, fuzzed)
+	w.Register(i, called)
 	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
 	w.serve("inventory", echo, "reserve")
 	w.serve("payment", echo, "charge")
@@ -102,18 +112,24 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 		m.send(min(fuzzedAtOnce, n-done))
 	}
 	produced := time.Since(began)
-	// Once that was read, all that was forwarded is on the inputs, too.
 	w.readUpTo(i, &m.ends)
 	for _, id := range honest {
 		w.order(i, id, in(projections.Processed))
 	}
-	var inputs ends
-	for _, topic := range w.Topics.Inputs() {
-		for r := range w.every(topic) {
-			inputs.add(&w.Topics, r)
+	// Once something was read, all that follows from it is on the inputs, too: what was forwarded, and what
+	// orders and keys tell each other.
+	for inputs := m.ends; ; {
+		before := inputs
+		for _, topic := range w.Topics.Inputs() {
+			for r := range w.every(topic) {
+				inputs.add(&w.Topics, r)
+			}
 		}
+		if inputs == before {
+			break
+		}
+		w.readUpTo(i, &inputs)
 	}
-	w.readUpTo(i, &inputs)
 	// What was read last may have armed a retry, whose turn comes at once.
 	w.until("nothing is armed", func() error { return w.armed(i) })
 	took := time.Since(began)
@@ -196,7 +212,7 @@ func (e *ends) add(topics *events.Topics, r *kgo.Record) {
 func (e *ends) beyond(read func(partition int) events.Positions) error {
 	for p, end := range e {
 		next := read(p)
-		for _, in := range []events.Input{events.InputOrders, events.InputReplies, events.InputCommands} {
+		for _, in := range []events.Input{events.InputOrders, events.InputReplies, events.InputCommands, events.InputSignals, events.InputInternal} {
 			if next.At(in) < end.At(in) {
 				return fmt.Errorf("partition %d is read up to %v of %v", p, next, end)
 			}
@@ -232,6 +248,9 @@ type mutator struct {
 	large    int // how many more values may be large
 }
 
+// keys is how many keys there are, under which orders wait, and signals come.
+const keys = 20
+
 func newMutator(w *world, i *waybill.Instance, n int, seed int64) *mutator {
 	return &mutator{
 		world: w, instance: i, caller: w.Namespace + "-caller",
@@ -244,12 +263,13 @@ func newMutator(w *world, i *waybill.Instance, n int, seed int64) *mutator {
 // send mutates n records for each topic, and sends them.
 func (m *mutator) send(n int) {
 	m.Helper()
-	records := make([]*kgo.Record, 0, 3*n)
+	records := make([]*kgo.Record, 0, 4*n)
 	for range n {
 		records = append(records,
 			m.record(m.Topics.Orders, events.OrderSubmitted),
 			m.record(m.Topics.Replies, events.StepReplied),
-			m.record(m.Topics.Commands, events.OrderCommand))
+			m.record(m.Topics.Commands, events.OrderCommand),
+			m.record(m.Topics.Signals, events.OrderSignal))
 	}
 	if err := m.client.ProduceSync(m.Context(), records...).FirstErr(); err != nil {
 		m.Fatal(err)
@@ -313,8 +333,8 @@ func (m *mutator) value(topic, id string) string {
 	step := m.of("left", "right", "last")
 	switch topic {
 	case m.Topics.Orders:
-		return fmt.Sprintf(`{"workflow":"fuzzed","version":%d,"input":{"n":%d},"replyTo":%q,"priority":%q,"deadline":"2999-01-02T15:04:05.000Z"}`,
-			m.IntN(2), m.IntN(1000), m.of(m.caller, m.Topics.Status), m.of("high", "normal", "low"))
+		return fmt.Sprintf(`{"workflow":%q,"version":%d,"input":{"n":%d},"replyTo":%q,"priority":%q,"deadline":"2999-01-02T15:04:05.000Z"}`,
+			m.of("fuzzed", "fuzzed", "fuzzed", "called"), m.IntN(2), m.IntN(keys), m.of(m.caller, m.Topics.Status), m.of("high", "normal", "low"))
 	case m.Topics.Replies:
 		undo := m.of("", "", `"undo":true,`)
 		if m.one(2) {
@@ -322,6 +342,12 @@ func (m *mutator) value(topic, id string) string {
 		}
 		return fmt.Sprintf(`{"order":%q,"step":%q,"attempt":%d,%s"status":"failed","error":{"code":"odd","message":"it is odd","permanent":%t}}`,
 			id, step, 1+m.IntN(3), undo, m.one(2))
+	case m.Topics.Signals:
+		key := ""
+		if m.one(2) {
+			key = fmt.Sprintf(`"key":"%d",`, m.IntN(keys))
+		}
+		return fmt.Sprintf(`{"signal":%q,%s"id":"p-%d","data":{"n":%d},"replyTo":%q}`, m.of("go", "stop", "begin"), key, m.IntN(m.orders), m.IntN(keys), m.of(m.caller, m.Topics.Status))
 	}
 	command := m.of(events.Commands...)
 	if m.one(2) {
@@ -375,7 +401,7 @@ func (m *mutator) mutateValue(r *kgo.Record) {
 		depth := 1 + m.IntN(20_000)
 		r.Value = instead(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 	case 10:
-		r.Value = []byte(m.value(m.of(m.Topics.Orders, m.Topics.Replies, m.Topics.Commands), string(r.Key)))
+		r.Value = []byte(m.value(m.of(m.Topics.Orders, m.Topics.Replies, m.Topics.Commands, m.Topics.Signals), string(r.Key)))
 	case 11:
 		r.Value = slices.Concat([]byte(m.of("\ufeff", " \n\t", "[", "null", "{}")), v)
 	case 12:
@@ -420,7 +446,7 @@ func (m *mutator) addHeaders(r *kgo.Record, kind events.Type) {
 		case 0, 1, 2:
 			add(events.HeaderType, string(kind))
 		case 3:
-			add(events.HeaderType, m.of("", "waybill", string(kind)+" ", string(events.StepReplied), string(events.OrderCommand), "\xff", strings.Repeat("t", 5000)))
+			add(events.HeaderType, m.of("", "waybill", string(kind)+" ", string(events.StepReplied), string(events.OrderCommand), string(events.OrderSignal), "\xff", strings.Repeat("t", 5000)))
 		case 4:
 			add("traceparent", m.of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00", "\xff", strings.Repeat("0", 100_000)))
 		case 5:
