@@ -93,6 +93,27 @@ func TestSettleOfChildren(t *testing.T) {
 	}
 }
 
+// What one order tells another says by its type what it is.
+func TestSettleOfWhatIsOfNoType(t *testing.T) {
+	for _, kind := range []string{"", string(events.OrderSubmitted)} {
+		for _, aside := range []bool{true, false} {
+			d := kindredDesk()
+			var headers []kgo.RecordHeader
+			if kind != "" {
+				headers = append(headers, header(events.HeaderType, kind))
+			}
+			r := d.inputAt(d.topics.Internal, 0, "@o/a", `{"child":"@o/a","wish":"tell","parent":"o","step":"a","reason":"why"}`, headers...)
+			if aside {
+				d.putAside(r, "type does not belong on internal")
+			}
+			d.seal(0)
+			if _, said := d.settle(true); aside != (len(said) == 0) || !aside && !strings.Contains(said[0], "was taken: it is of type") {
+				t.Errorf("type %q, put aside: %t; it says %q", kind, aside, said)
+			}
+		}
+	}
+}
+
 func TestSettleOfChildrenRefuses(t *testing.T) {
 	event := func(order string, n int, change func(*events.Event)) func(*desk) {
 		return func(d *desk) { d.change(order, n, change) }

@@ -41,7 +41,7 @@ func read(r *kgo.Record, topics *events.Topics) message {
 	if want == events.OrderSignal {
 		m.order = homeOf(r)
 	}
-	if kind != "" && kind != want {
+	if kind != want && (kind != "" || r.Topic == topics.Internal) {
 		return message{unreadable: fmt.Sprintf("it is of type %q", kind)}
 	}
 	var err error

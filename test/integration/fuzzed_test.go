@@ -47,8 +47,8 @@ steps:
   - {name: left, listen: stop, key: input.n}
 `
 
-// Whatever stands on the topics to which others write, no partition stops: all is
-// read, each record is accounted for once, and the orders of those who behave complete.
+// Whatever stands on the input topics, no partition stops: all is read, each
+// record is accounted for once, and the orders of those who behave complete.
 // WAYBILL_FUZZED is how many records are mutated for each topic, and
 // WAYBILL_FUZZED_SEED repeats a run; a million needs -timeout 0.
 func TestFuzzedRecords(t *testing.T) {
@@ -263,13 +263,14 @@ func newMutator(w *world, i *waybill.Instance, n int, seed int64) *mutator {
 // send mutates n records for each topic, and sends them.
 func (m *mutator) send(n int) {
 	m.Helper()
-	records := make([]*kgo.Record, 0, 4*n)
+	records := make([]*kgo.Record, 0, 5*n)
 	for range n {
 		records = append(records,
 			m.record(m.Topics.Orders, events.OrderSubmitted),
 			m.record(m.Topics.Replies, events.StepReplied),
 			m.record(m.Topics.Commands, events.OrderCommand),
-			m.record(m.Topics.Signals, events.OrderSignal))
+			m.record(m.Topics.Signals, events.OrderSignal),
+			m.foreign())
 	}
 	if err := m.client.ProduceSync(m.Context(), records...).FirstErr(); err != nil {
 		m.Fatal(err)
@@ -320,6 +321,52 @@ func (m *mutator) record(topic string, kind events.Type) *kgo.Record {
 	return r
 }
 
+// words are the types of what orders tell each other.
+var words = []events.Type{events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed, events.PlaceWanted, events.PlaceGiven}
+
+// foreign makes a record of what orders tell each other that shows by itself that no order told it: who may write
+// there is believed.
+func (m *mutator) foreign() *kgo.Record {
+	kind := words[m.IntN(len(words))]
+	r := m.record(m.Topics.Internal, kind)
+	switch m.IntN(3) {
+	case 0: // the last one counts
+		r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == events.HeaderType })
+		if m.one(2) {
+			kind = events.Type(m.of("", "waybill", string(kind)+" ", string(events.OrderSubmitted), string(events.StepCompleted), "\xff"))
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderType, Value: []byte(kind)})
+		}
+		return r
+	case 1:
+		r.Value = slices.Concat([]byte(m.of("[", "}", "\xff", `{"order"`)), r.Value)
+	default: // it says of another than its key
+		r.Value = []byte(m.told(kind, fmt.Sprintf("nobody-%d", m.IntN(m.orders))))
+	}
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderType, Value: []byte(kind)})
+	return r
+}
+
+// told is what an order is told, as it should be.
+func (m *mutator) told(kind events.Type, id string) string {
+	step, n := m.of("left", "right", "last"), 1+m.IntN(5)
+	correlation := fmt.Sprintf(`"correlation":"@%[1]d/signal.stop","signal":"stop","key":"%[1]d","signalId":"p-1"`, m.IntN(keys))
+	switch kind {
+	case events.ChildWanted:
+		return fmt.Sprintf(`{"child":%q,"wish":%q,"parent":"fuzzed-1","step":%q,"depth":1,"workflow":"fuzzed","input":{"n":1},"reason":"it is odd"}`,
+			id, m.of(events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget), step)
+	case events.ChildReported:
+		return fmt.Sprintf(`{"parent":%q,"step":%q,"child":%q,"state":"Processed","output":1}`, id, step, events.ChildID(events.IdempotencyKey(id, step, 0)))
+	case events.SignalWanted:
+		return fmt.Sprintf(`{%s,"want":%q,"order":%q,"step":%q,"wait":%d,"given":1}`, correlation, m.of(events.WantAwait, events.WantWithdraw, events.WantHeard, events.WantUnheard), id, step, n)
+	case events.SignalPassed:
+		return fmt.Sprintf(`{%s,"order":%q,"step":%q,"wait":%d,"given":1,"source":"nowhere/0/0","data":1}`, correlation, id, step, n)
+	case events.PlaceWanted:
+		return fmt.Sprintf(`{"home":"@/limit.crm","bid":%q,"order":%q,"step":%q,"wait":%d}`, m.of(events.BidAsk, events.BidBack, events.BidUnwanted), id, step, n)
+	default:
+		return fmt.Sprintf(`{"order":%q,"step":%q,"wait":%d,"home":"@/limit.crm"}`, id, step, n)
+	}
+}
+
 // somewhere picks a partition: most often the right one.
 func (m *mutator) somewhere(r *kgo.Record) int32 {
 	if len(r.Key) == 0 || m.one(8) {
@@ -348,6 +395,8 @@ func (m *mutator) value(topic, id string) string {
 			key = fmt.Sprintf(`"key":"%d",`, m.IntN(keys))
 		}
 		return fmt.Sprintf(`{"signal":%q,%s"id":"p-%d","data":{"n":%d},"replyTo":%q}`, m.of("go", "stop", "begin"), key, m.IntN(m.orders), m.IntN(keys), m.of(m.caller, m.Topics.Status))
+	case m.Topics.Internal:
+		return m.told(words[m.IntN(len(words))], id)
 	}
 	command := m.of(events.Commands...)
 	if m.one(2) {

@@ -1,6 +1,7 @@
 package waybill_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -165,6 +166,32 @@ func TestTheBooksAreHeldAgainstTheMessages(t *testing.T) {
 				t.Errorf("at the end it says %q", said)
 			}
 		})
+	}
+}
+
+// What orders are told and no lane wrote need not have been sent (S3). What followed from it shows all the same (T4).
+func TestTheBooksAreHeldAgainstWhatIsForeign(t *testing.T) {
+	for kind, says := range map[events.Type]string{"": "", events.ChildWanted: `order "o-1" has none of this id do its step fly`} {
+		during := &trial{TB: t}
+		w := waybill.Start(during)
+		w.Register(w.Instances[0], "workflow: trip\nsteps: [{name: fly, agent: airline, timeout: 1h}]")
+		w.Produce(&kgo.Record{
+			Topic: w.Topics.Internal, Key: []byte("@o-1/fly"), Headers: []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}},
+			Value: []byte(`{"child":"@o-1/fly","wish":"begin","parent":"o-1","step":"fly","depth":1,"workflow":"trip"}`),
+		})
+		i := w.Instances[0]
+		oracle.Until(t, "it is read", func() error {
+			switch head, err := i.Store().Head(i.Partition("@o-1/fly")); {
+			case err != nil:
+				return err
+			case head.Next.At(events.InputInternal) < 1:
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		if said := during.end(); (says == "") != (said == "") || !strings.Contains(said, says) {
+			t.Errorf("of type %q, at the end it says %q", kind, said)
+		}
 	}
 }
 
