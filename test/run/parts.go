@@ -87,8 +87,8 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		simulated,
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
+		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
-		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
@@ -154,6 +154,10 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), p.env...)
 	if p.race {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector is written in C
+		if os.Getenv("GORACE") == "" {
+			// Each program that has it waits at its end, for a second otherwise, for races of goroutines that go on.
+			cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100")
+		}
 	}
 	return cmd
 }
