@@ -78,7 +78,7 @@ func spread(s [2]float64) string { return figure(s[0]) + " " + figure(s[1]) }
 func delta(c *bench.Change) string {
 	sure := fmt.Sprintf("(p=%.3f, %d+%d runs)", c.P, c.OldRuns, c.NewRuns)
 	switch {
-	case c.Few():
+	case c.TooFew:
 		return "take more runs " + sure
 	case !c.Differs:
 		return "~ " + sure

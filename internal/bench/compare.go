@@ -40,13 +40,15 @@ type Change struct {
 	// 0.05, for which each side needs four runs. So is one figure of twenty if nothing changed.
 	P       float64 `json:"p"`
 	Differs bool    `json:"differs"`
+	// TooFew says that P could not have been below 0.05, whatever the runs were: take more.
+	TooFew bool `json:"too_few"`
 }
 
-// Few says that P could not have been below 0.05, whatever the runs were.
-func (c *Change) Few() bool {
+// tooFew says that of so many runs nothing can be said.
+func tooFew(old, now int) bool {
 	ways := 1.0
-	for n := range c.NewRuns {
-		ways = ways * float64(c.OldRuns+n+1) / float64(n+1)
+	for n := range now {
+		ways = ways * float64(old+n+1) / float64(n+1)
 	}
 	return 2/ways >= 0.05
 }
@@ -315,7 +317,7 @@ func figures(reports []Report) map[string]*setting {
 }
 
 func change(name string, old, now []float64) Change {
-	c := Change{Figure: name, OldRuns: len(old), NewRuns: len(now), P: mannWhitney(old, now)}
+	c := Change{Figure: name, OldRuns: len(old), NewRuns: len(now), P: mannWhitney(old, now), TooFew: tooFew(len(old), len(now))}
 	c.Old, c.OldSpread = median(old)
 	c.New, c.NewSpread = median(now)
 	c.Differs = c.P < 0.05

@@ -67,7 +67,7 @@ func TestCompare(t *testing.T) {
 	if c := of(before, after, "p50 ms"); c != want {
 		t.Errorf("%+v instead of %+v", c, want)
 	}
-	if c := of(before[:3], few, "p50 ms"); c.Differs || c.P != 0.1 {
+	if c := of(before[:3], few, "p50 ms"); c.Differs || !c.TooFew || c.P != 0.1 {
 		t.Errorf("three runs prove nothing: %+v", c)
 	}
 	if c := of(before, after, "p90 ms"); c.Differs || c.P != 1 {
@@ -171,7 +171,6 @@ func TestFewRuns(t *testing.T) {
 		old, now int
 		few      bool
 	}{{1, 1, true}, {3, 3, true}, {3, 4, true}, {3, 5, false}, {4, 4, false}, {2, 7, true}, {2, 8, false}} {
-		change := Change{OldRuns: c.old, NewRuns: c.now}
 		var old, now []float64
 		for n := range c.old {
 			old = append(old, float64(n))
@@ -179,8 +178,8 @@ func TestFewRuns(t *testing.T) {
 		for n := range c.now {
 			now = append(now, float64(100+n))
 		}
-		if change.Few() != c.few || (mannWhitney(old, now) < 0.05) == c.few {
-			t.Errorf("%d and %d: few: %t, p at least %g", c.old, c.now, change.Few(), mannWhitney(old, now))
+		if is := change("p50 ms", old, now); is.TooFew != c.few || is.Differs == c.few {
+			t.Errorf("%d and %d: %+v", c.old, c.now, is)
 		}
 	}
 }
