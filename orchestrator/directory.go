@@ -349,6 +349,8 @@ func (d *directory) know(topic string, s said) {
 		} else {
 			facts.fell = time.Time{}
 		}
+	} else if was.config.limit > 0 && n > was.config.limit { // refusals of before say nothing of what it takes now
+		was.alone, was.learnt, was.learntLimit = false, time.Time{}, 0
 	}
 	switch same := s.config.limit == was.config.limit; {
 	case s.config.limit == 0:

@@ -414,6 +414,26 @@ func TestATopicThatTakesLess(t *testing.T) {
 	}
 }
 
+// Once a topic takes more than it did, what its refusals said of sizes counts no more.
+func TestATopicThatTakesMoreAgain(t *testing.T) {
+	for _, topic := range []string{queue, "waybill.journal"} {
+		d, pass := newBooks(t)
+		says := func(limit int) { d.know(topic, said{partitions: led(2), config: config{limit: limit}}) }
+		says(1000)
+		for range 3 {
+			d.Refused(at(topic), "o-1", 500, true, kerr.MessageTooLarge)
+			pass(proving)
+		}
+		says(1000)
+		d.expects(t, topic, 500, "500 bytes are more than the 499", "")
+		says(2000)
+		d.expects(t, topic, 1500, "", "")
+		if limit, alone := d.Batch(topic); limit != 2000 || alone {
+			t.Errorf("a batch has %d bytes, one record: %t", limit, alone)
+		}
+	}
+}
+
 // The right to write is missing only if two records, or two answers, say so.
 func TestTheRightToWrite(t *testing.T) {
 	d, pass := newBooks(t)

@@ -450,6 +450,24 @@ func TestWhatIsRefusedOfAnOrder(t *testing.T) {
 			if len(c.letters()) != 0 {
 				t.Errorf("put aside: %+v", c.letters())
 			}
+			if name == "due" {
+				return
+			}
+			// Who releases it hears why it cannot go on, and it goes on as soon as it can.
+			release := func(id string) *projections.Order {
+				c.brings(c.topics.Commands, ids[1], fmt.Sprintf(`{"command":"release","id":%q}`, id))
+				c.plays(40)
+				o, err := c.state.Order(ids[1])
+				must(t, err)
+				return o
+			}
+			if o := release("c-1"); o.Hold == nil || o.Command != "c-1" || !strings.Contains(o.Refusal, kerr.InvalidRecord.Message) {
+				t.Errorf("released while Kafka refuses what follows: %v, %s %q", o.Hold, o.Command, o.Refusal)
+			}
+			c.refuses = func(*kgo.Record) error { return nil }
+			if o := release("c-2"); o.Hold != nil || len(o.Waiting) != 0 || o.Command != "c-2" || o.Refusal != "" {
+				t.Errorf("then: %v, %d wait, %s %q", o.Hold, len(o.Waiting), o.Command, o.Refusal)
+			}
 		})
 	}
 }

@@ -626,7 +626,7 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 		l.putAside(in.Record, "there is no "+what)
 		return nil
 	}
-	env.Full = l.full()
+	env.Full = l.crowded()
 	var d decide.Decision
 	if why, _ := l.halves.held(ofInput(in.Record)); why != "" {
 		d = decide.Hold(env, order, &in.Input, why)
