@@ -271,6 +271,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	i.follower = lane.NewFollower(journals, cfg.Standby == StandbyOwned, i.log, time.Now)
 	i.members = newMembership(i.follower, i.partitions, i.log)
 	i.progress = newProgress(i.partitions, cfg.Close)
+	i.progress.session = cfg.SessionTimeout
 	i.progress.ends, i.progress.folded, i.progress.serves = i.journalEnds, i.folded, i.members.serves
 	speaks := OwnDialect
 	i.group = &group{
@@ -574,11 +575,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Ready returns nil when the instance knows the workflows, has joined the
+// Ready returns nil when the instance hears from Kafka, knows the workflows, has joined the
 // group, serves every partition that it was given, and has caught the others up that it
-// follows, with those that it is to get next; else what is missing. What cannot be read is
-// not waited for.
+// follows, with those that it is to get next; else what is missing. What cannot be read, or of
+// which Kafka does not tell, is not waited for.
 func (i *Instance) Ready() error {
+	if err := i.hears(); err != nil {
+		return err
+	}
 	if err := i.members.ready(); err != nil {
 		return err
 	}

@@ -27,8 +27,12 @@ type progress struct {
 	folded func() (map[int32]int64, error)
 	serves func(p int32) bool
 	now    func() time.Time // for what lasts
+	// session is for how long Kafka may tell nothing before the group may have given the
+	// instance's partitions to others.
+	session time.Duration
 
 	mu     sync.Mutex
+	heard  time.Time       // as of when Kafka told anything
 	last   map[int32]int64 // the ends
 	behind map[int32]int64 // how many records are not folded, as far as that is known
 	steps  string          // see [told]
@@ -41,6 +45,9 @@ const (
 	// lookEvery is how often an instance looks how far it is, and lookPatience how long
 	// Kafka may take to say where the journals end.
 	lookEvery, lookPatience = time.Second, 2 * time.Second
+	// leastSilence is after how long at the earliest an instance says that it does not hear
+	// from Kafka: after two looks that failed, where they take as long as they may.
+	leastSilence = 2 * (lookEvery + lookPatience)
 	// askEvery is how often the group is told at most that the instance is ready for
 	// more: all members join anew then.
 	askEvery = 5 * time.Second
@@ -65,7 +72,7 @@ func stepOf(behind, within int64) int {
 // nothing.
 func newProgress(partitions int32, within int64) *progress {
 	return &progress{
-		partitions: partitions, within: within, now: time.Now, last: make(map[int32]int64),
+		partitions: partitions, within: within, now: time.Now, heard: time.Now(), last: make(map[int32]int64),
 		steps: strings.Repeat(strconv.FormatInt(farthest, 36), int(partitions)),
 	}
 }
@@ -74,7 +81,11 @@ func newProgress(partitions int32, within int64) *progress {
 func (g *progress) look(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
+	asked := g.now()
 	ends, silent := g.ends(ask)
+	if len(ends) > 0 {
+		g.hearsKafka(asked)
+	}
 	folded, err := g.folded() // waits for the follower, and those who join must not
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,6 +112,23 @@ func (g *progress) look(ctx context.Context) error {
 	}
 	g.steps = string(steps)
 	return silent
+}
+
+func (g *progress) hearsKafka(asked time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.heard = asked
+}
+
+// silent is for how long Kafka has told nothing, 0 unless the group may have given the
+// instance's partitions to others since.
+func (g *progress) silent() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if since := g.now().Sub(g.heard); since >= max(g.session, leastSilence) {
+		return since
+	}
+	return 0
 }
 
 // tells is how far the instance is.
@@ -170,6 +198,7 @@ func (g *progress) asks() []int32 {
 // journalEnds asks Kafka where the journals end, with what is not committed yet: a
 // transaction that hangs may have been acknowledged. The follower hears of it.
 func (i *Instance) journalEnds(ctx context.Context) (map[int32]int64, error) {
+	asked := time.Now()
 	listed, err := i.admin.ListEndOffsets(ctx, i.topics.Journal) // of the others though some have no leader
 	ends := make(map[int32]int64)
 	listed.Each(func(o kadm.ListedOffset) {
@@ -177,7 +206,7 @@ func (i *Instance) journalEnds(ctx context.Context) (map[int32]int64, error) {
 			ends[o.Partition] = o.Offset
 		}
 	})
-	i.follower.Ends(ends)
+	i.follower.Ends(asked, ends)
 	if err != nil {
 		return ends, fmt.Errorf("ask where the journals end: %w", err)
 	}
@@ -238,11 +267,25 @@ func (i *Instance) Lag(p int32) (records int64, known bool) { return i.progress.
 // store may be in the journal.
 var ErrUnknownYet = errors.New("not known yet")
 
-// unknownYet lists the partitions, but for some, that are not caught up.
+// Knows says whether an order of partition p that is not in the store is not in the journal
+// either, but for what was written in the last seconds. It does not where the instance does
+// not hear from Kafka: others may have the partition.
+func (i *Instance) Knows(p int32) bool { return i.store.Known(p) && i.progress.silent() == 0 }
+
+// hears fails with [ErrUnknownYet] if the instance does not hear from Kafka for so long that the
+// group may have given its partitions to others.
+func (i *Instance) hears() error {
+	if silent := i.progress.silent(); silent > 0 {
+		return fmt.Errorf("%w: this instance has not heard from Kafka for %s, and others may have its partitions; ask another instance", ErrUnknownYet, silent.Round(time.Second))
+	}
+	return nil
+}
+
+// unknownYet lists the partitions, but for some, that are not known.
 func (i *Instance) unknownYet(but []int32) []int32 {
 	var unknown []int32
 	for p := range i.partitions {
-		if !i.store.Known(p) && !slices.Contains(but, p) {
+		if !i.Knows(p) && !slices.Contains(but, p) {
 			unknown = append(unknown, p)
 		}
 	}
@@ -251,8 +294,8 @@ func (i *Instance) unknownYet(but []int32) []int32 {
 
 // known fails with [ErrUnknownYet] if partition p is not known.
 func (i *Instance) known(p int32) error {
-	if i.store.Known(p) {
-		return nil
+	if err := i.hears(); err != nil || i.store.Known(p) {
+		return err
 	}
 	why := i.members.failed(p)
 	if why == nil {
@@ -265,14 +308,18 @@ func (i *Instance) known(p int32) error {
 }
 
 // tells is what is said of an order of partition p, err being what came of looking for it:
-// [ErrUnknownYet] unless p is known. Where p is stopped here, an order is told as it stood
-// before.
+// [ErrUnknownYet] unless p is known. Where p is stopped here, or was known until Kafka fell
+// silent, an order is told as it stood before.
 func (i *Instance) tells(p int32, err error) error {
-	if unknown := i.known(p); unknown != nil && (err != nil || !i.members.stopped(p)) {
+	if unknown := i.known(p); unknown != nil && (err != nil || !i.members.stopped(p) && !i.knew(p)) {
 		return unknown
 	}
 	return err
 }
+
+// knew says whether what the store has of partition p was all that there was, until Kafka fell
+// silent, if it is not now.
+func (i *Instance) knew(p int32) bool { return i.store.Known(p) || i.follower.Knew(p) }
 
 // caughtUp returns nil if the instance knows the partitions that it is to answer for, and
 // those that it is to get next; else what is missing. One that cannot be read is in
@@ -280,7 +327,7 @@ func (i *Instance) tells(p int32, err error) error {
 func (i *Instance) caughtUp() error {
 	unknown := i.unknownYet(i.Elsewhere())
 	for _, p := range i.progress.ahead() {
-		if p < i.partitions && !i.store.Known(p) && !slices.Contains(unknown, p) {
+		if p < i.partitions && !i.Knows(p) && !slices.Contains(unknown, p) {
 			unknown = append(unknown, p)
 		}
 	}

@@ -143,6 +143,17 @@ func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
 		i.follower = lane.NewFollower(silentJournals{}, mode == StandbyOwned, log, func() time.Time { return clock })
 		i.members = newMembership(i.follower, i.partitions, log)
 		i.members.joined = true
+		i.progress.now, i.progress.session = func() time.Time { return clock }, time.Minute
+		later := func(by time.Duration, ends map[int32]int64) {
+			t.Helper()
+			clock = clock.Add(by)
+			i.progress.ends = func(context.Context) (map[int32]int64, error) {
+				i.follower.Ends(clock, ends)
+				return ends, nil
+			}
+			i.progress.folded, i.progress.serves = i.folded, i.members.serves
+			must(t, i.progress.look(t.Context()))
+		}
 		var states []*projections.Partition
 		for p := range i.partitions {
 			state, err := store.Partition(p)
@@ -161,13 +172,36 @@ func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
 		expect("nothing was read", false)
 		states[0].CaughtUp()
 		expect("one is not read", false)
-		clock = clock.Add(time.Minute)
+		later(time.Minute, map[int32]int64{0: 0, 1: 1})
 		expect("one cannot be read", true)
 		states[0].FellBehind()
 		expect("none can be read", false)
 		states[0].CaughtUp()
 		states[1].CaughtUp()
 		expect("it knows all", true)
+		later(10*time.Second, map[int32]int64{0: 0})
+		if expect("Kafka does not tell of one", true); i.Knows(1) || !i.Knows(0) {
+			t.Errorf("--standby %s: Kafka does not tell of one: it knows %t, %t", mode, i.Knows(0), i.Knows(1))
+		}
+		later(10*time.Second, map[int32]int64{1: 1})
+		expect("Kafka tells only of one that is not read to its end", false)
+		states[1].CaughtUp()
+		later(1, map[int32]int64{0: 0, 1: 1})
+		expect("Kafka tells of both", true)
+		later(time.Minute-1, nil)
+		states[0].CaughtUp() // as a lane that serves
+		expect("Kafka tells nothing, not for as long as a session", true)
+		later(1, nil)
+		if expect("Kafka tells nothing, for as long as a session", false); i.Knows(0) {
+			t.Errorf("--standby %s: it knows of what others may own", mode)
+		}
+		later(0, map[int32]int64{0: 0})
+		expect("Kafka tells again", true)
+		i.progress.session = time.Second
+		later(leastSilence-1, nil)
+		expect("a session is shorter than two looks", true)
+		later(1, nil)
+		expect("two looks told nothing", false)
 		must(t, store.Close())
 	}
 }
@@ -179,6 +213,7 @@ func TestWhatIsNotKnownWasRead(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
 	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 1, store: store, members: newMembership(nil, 1, slog.New(slog.DiscardHandler))}
+	i.follower = lane.NewFollower(silentJournals{}, false, slog.New(slog.DiscardHandler), time.Now)
 	state, err := store.Partition(0)
 	must(t, err)
 	expect := func(what string, want bool) {
@@ -202,7 +237,7 @@ func TestWhatIsNotKnownWasRead(t *testing.T) {
 func TestAListingOfWhatIsThrownAway(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
-	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 2, store: store}
+	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 2, store: store, progress: newProgress(2, 100)}
 	i.follower = lane.NewFollower(silentJournals{}, false, slog.New(slog.DiscardHandler), time.Now)
 	i.members = newMembership(i.follower, i.partitions, i.log)
 	var states []*projections.Partition

@@ -142,7 +142,7 @@ func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
 // known here, it was. The position in the journal is before what is parked: behind that the
 // partition's lane knows better, and where it is not here, the order is known.
 func (i *Instance) wasRead(partition int32, m mark) (bool, error) {
-	unknown := !i.store.Known(partition) && i.members.others(partition)
+	unknown := !i.knew(partition) && i.members.others(partition)
 	if unknown || slices.Contains(i.Elsewhere(), partition) || m.offset < i.members.ordersRead(partition) {
 		return true, nil
 	}

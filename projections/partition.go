@@ -86,11 +86,13 @@ func (p *Partition) CaughtUp() {
 	}
 }
 
-// FellBehind notes that the partition is not folded any more up to where its journal ends.
-func (p *Partition) FellBehind() {
-	if _, was := p.store.known.LoadAndDelete(p.id); was {
+// FellBehind notes that the partition is not folded any more up to where its journal ends,
+// and says whether it was until now.
+func (p *Partition) FellBehind() (was bool) {
+	if _, was = p.store.known.LoadAndDelete(p.id); was {
 		p.store.watches.lose()
 	}
+	return was
 }
 
 // Head returns how far the partition was folded.

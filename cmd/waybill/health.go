@@ -17,8 +17,8 @@ func newHealth() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "health", Short: "Say whether an instance is ready",
 		Long: `Asks an instance's /readyz: it is ready once it knows the workflows, has joined
-the group, and serves every partition that it was given. The exit code is 1 if it
-is not, or if nothing answers. For health checks of containers.
+the group, serves every partition that it was given, and hears from Kafka. The exit
+code is 1 if it is not, or if nothing answers. For health checks of containers.
 
 Unless --server or a context says where, it asks on this machine, at the address at which
 the instance has its probes: WAYBILL_ADMIN_ADDR or else WAYBILL_HTTP_ADDR, which are those

@@ -335,7 +335,7 @@ type Partition struct {
 	ClaimedAt   *Time   `json:"claimedAt"`
 	Offset      int64   `json:"offset" doc:"The next journal offset to fold"`
 	Transaction uint64  `json:"transaction" doc:"The number of the last folded transaction"`
-	Known       bool    `json:"known" doc:"The instance read the journal to its end once since it serves or follows the partition: until then it does not say that there is no such order"`
+	Known       bool    `json:"known" doc:"The instance read the journal to its end once since it serves or follows the partition: until then, and where it does not hear from Kafka, it does not say that there is no such order"`
 	Behind      *int64  `json:"behind" doc:"How many records of the journal the instance has not folded, as of a second ago; null if that is not known"`
 	OwnerURL    string  `json:"ownerUrl,omitempty" doc:"Where the instance is asked to which the group gives the partition, if it is another one and advertises an address"`
 	SharesURL   bool    `json:"sharesUrl,omitempty" doc:"The instance to which the group gives the partition advertises the address of the one that answers, so that it cannot be named: give each an address of its own"`
@@ -471,7 +471,7 @@ func alertOf(o *projections.Order) *Alert {
 func partitionOf(i *orchestrator.Instance, p int32, h *projections.Head) Partition {
 	told := Partition{
 		Partition: p, Owner: text(h.Owner), ClaimedAt: at(h.ClaimedAt),
-		Offset: h.Offset, Transaction: h.Transaction, Known: i.Store().Known(p),
+		Offset: h.Offset, Transaction: h.Transaction, Known: i.Knows(p),
 	}
 	if records, known := i.Lag(p); known {
 		told.Behind = &records

@@ -3,6 +3,7 @@ package lane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -33,6 +34,11 @@ type Follower struct {
 	// be to count as caught up, once that is known.
 	reads map[int32]int64
 	until map[int32]end
+	// heard is as of when Kafka told last where the journals end, or since when they are
+	// followed.
+	heard map[int32]time.Time
+	// knew are those that were caught up until Kafka had not told that for long.
+	knew map[int32]bool
 	// courses is how the reading goes of those that are to be read.
 	courses map[int32]*course
 	// unchecked are those whose last folded record was not found in the journal yet;
@@ -66,7 +72,7 @@ type end struct {
 
 const (
 	// knownFor is how long a partition is known that is not read up to where its journal
-	// ended then.
+	// ended then, or of which Kafka does not tell that.
 	knownFor = 10 * time.Second
 	// standsAfter is after how long a partition stands of which nothing more can be read.
 	standsAfter = time.Minute
@@ -93,7 +99,7 @@ func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) 
 	return &Follower{
 		journals: j, idle: idle, log: log, now: now,
 		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
-		reads: make(map[int32]int64), until: make(map[int32]end), courses: make(map[int32]*course),
+		reads: make(map[int32]int64), until: make(map[int32]end), heard: make(map[int32]time.Time), knew: make(map[int32]bool), courses: make(map[int32]*course),
 		unchecked: make(map[int32]bool), released: make(map[int32]releases), restarted: make(map[int32]time.Time),
 	}
 }
@@ -103,7 +109,7 @@ func (f *Follower) Follow(state *projections.Partition, p int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	state.Forget()
-	f.states[p] = state
+	f.states[p], f.heard[p] = state, f.now()
 	if !f.idle || slices.Contains(f.ahead, p) {
 		f.read(p, state)
 	} else {
@@ -132,10 +138,14 @@ func (f *Follower) Ahead(ahead []int32) {
 }
 
 // Stands says whether partition p, which is not caught up, was not read any further for a
-// minute, and why it is not, nil if that is not known.
+// minute, or Kafka does not tell where its journal ends, and why it is not, nil if that is
+// not known.
 func (f *Follower) Stands(p int32) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if heard, follows := f.heard[p]; follows && f.now().Sub(heard) >= knownFor {
+		return true, fmt.Errorf("Kafka has not said for %s where its journal ends", f.now().Sub(heard).Round(time.Second)) //nolint:staticcheck // a name
+	}
 	c := f.courses[p]
 	if c == nil {
 		return false, nil
@@ -143,21 +153,43 @@ func (f *Follower) Stands(p int32) (bool, error) {
 	return f.now().Sub(c.moved) >= standsAfter, c.why
 }
 
-// Ends hears where journals end now. What is read up to where its journal ended after
-// reading began is caught up, see [projections.Partition.CaughtUp], and falls behind if it
-// is not soon read up to where it ended later.
-func (f *Follower) Ends(ends map[int32]int64) {
+// Knew says whether partition p was caught up until Kafka did not tell any more where its
+// journal ends: its orders are as they stood then, or later, and there may be more.
+func (f *Follower) Knew(p int32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.knew[p]
+}
+
+// Ends hears where journals ended when that was asked, of those of which Kafka told; at
+// least every few seconds, though it tells of none. What is read up to where its journal
+// ended after reading began is caught up, see [projections.Partition.CaughtUp]. It falls
+// behind if it is not soon read up to where it ended later, or if Kafka does not tell for as
+// long; then it is caught up where it is read up to an end that was told since.
+func (f *Follower) Ends(asked time.Time, ends map[int32]int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p, state := range f.states {
-		if offset, told := ends[p]; told {
+		silent := f.now().Sub(f.heard[p]) >= knownFor
+		if silent { // also if it tells now: what was written meanwhile is not read
+			delete(f.until, p)
+			if state.FellBehind() {
+				f.knew[p] = true
+			}
+		}
+		if offset, told := ends[p]; told && f.now().Sub(asked) < knownFor { // else the process stood still since
+			f.heard[p] = asked
+			if silent && f.knew[p] {
+				f.courses[p].moved = f.now() // it did not stand: there was nothing to read
+			}
 			_, reading := f.reads[p]
 			if _, before := f.until[p]; reading && !before || f.caughtUp(p) {
-				f.until[p] = end{offset, f.now()}
+				f.until[p] = end{offset, asked}
 			}
 		}
 		if until, known := f.until[p]; known && !f.caughtUp(p) && f.now().Sub(until.seen) >= knownFor {
 			state.FellBehind()
+			delete(f.knew, p)
 		}
 	}
 }
@@ -170,6 +202,7 @@ func (f *Follower) caughtUp(p int32) bool {
 		return false
 	}
 	f.states[p].CaughtUp()
+	delete(f.knew, p)
 	*f.courses[p] = course{furthest: reads, moved: f.now()}
 	return true
 }
@@ -207,6 +240,8 @@ func (f *Follower) drop(p int32) {
 	f.halt(p)
 	delete(f.states, p)
 	delete(f.until, p)
+	delete(f.heard, p)
+	delete(f.knew, p)
 	delete(f.courses, p)
 	delete(f.released, p)
 }
@@ -215,6 +250,7 @@ func (f *Follower) drop(p int32) {
 func (f *Follower) leave(p int32) {
 	f.halt(p)
 	delete(f.until, p)
+	delete(f.knew, p)
 	f.states[p].FellBehind()
 }
 
@@ -344,6 +380,7 @@ func (f *Follower) wake() {
 		state.Forget()
 		if rest.anew {
 			f.restarted[p] = f.now()
+			delete(f.knew, p)
 			if err := state.Reset(); err != nil {
 				f.log.Error("cannot reset the partition", "partition", p, "error", err)
 			}

@@ -156,8 +156,8 @@ func TestAFollowerIsCaughtUp(t *testing.T) {
 				ends := map[int32]int64{l.partition: c.end}
 				f.Follow(l.state, l.partition)
 				if endFirst {
-					f.Ends(ends)
-					f.Ends(map[int32]int64{l.partition: 100}) // it goes on meanwhile
+					f.Ends(f.now(), ends)
+					f.Ends(f.now(), map[int32]int64{l.partition: 100}) // it goes on meanwhile
 				}
 				if known() {
 					t.Error("it counts as caught up before anything was read")
@@ -167,7 +167,7 @@ func TestAFollowerIsCaughtUp(t *testing.T) {
 					if known() {
 						t.Error("it counts as caught up before it is known where the journal ends")
 					}
-					f.Ends(ends)
+					f.Ends(f.now(), ends)
 				}
 				if known() != c.known {
 					t.Errorf("it counts as caught up: %t", known())
@@ -229,7 +229,7 @@ func TestAnIdleFollowerDoesNotKnowWhatItLeaves(t *testing.T) {
 		}
 		f.Ahead([]int32{l.partition})
 		must(t, f.Once(t.Context()))
-		f.Ends(map[int32]int64{l.partition: 7})
+		f.Ends(f.now(), map[int32]int64{l.partition: 7})
 		if !known() {
 			t.Errorf("idle %t: it was read to its end, and is not known", idle)
 		}
@@ -278,7 +278,7 @@ func TestWhatAFollowerKnowsNoMore(t *testing.T) {
 		j.next = next
 		must(t, f.Once(t.Context()))
 	}
-	ends := func(end int64) { f.Ends(map[int32]int64{l.partition: end}) }
+	ends := func(end int64) { f.Ends(f.now(), map[int32]int64{l.partition: end}) }
 	marker := func(at int64) *kgo.Record {
 		return &kgo.Record{Offset: at, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})}
 	}
@@ -302,7 +302,7 @@ func TestWhatAFollowerKnowsNoMore(t *testing.T) {
 	expect("it is behind for nearly ten seconds", true)
 	brings(kgo.FetchPartition{Err: kerr.UnknownTopicOrPartition})
 	clock = clock.Add(1)
-	f.Ends(nil)
+	f.Ends(f.now(), nil)
 	expect("it rests, and is behind for ten seconds", false)
 	clock = clock.Add(rereadAfter)
 	brings(kgo.FetchPartition{})
@@ -355,9 +355,10 @@ func TestWhenAPartitionStands(t *testing.T) {
 				t.Errorf("before it is followed it stands: %t, %v", stands, why)
 			}
 			f.Follow(l.state, l.partition)
-			f.Ends(map[int32]int64{l.partition: 100})
 			for n, brings := range c.brings {
+				f.Ends(clock, map[int32]int64{l.partition: 100})
 				clock = clock.Add(40 * time.Second)
+				f.Ends(clock, map[int32]int64{l.partition: 100})
 				j.next = brings(last)
 				j.next.Partition = l.partition
 				must(t, f.Once(t.Context()))
@@ -371,4 +372,96 @@ func TestWhenAPartitionStands(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was caught up is not known any more once Kafka has not told for some time where its
+// journal ends, whatever it tells of others, and is again once it was read up to an end that
+// was told since. Meanwhile it is told as it stood.
+func TestWhatKafkaDoesNotTellOf(t *testing.T) {
+	l, _, last := newFolded(t)
+	clock, p := time.Now(), l.partition
+	j := &fetched{next: kgo.FetchPartition{Partition: p, Records: []*kgo.Record{last}}}
+	f := NewFollower(j, true, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+	expect := func(what string, known, knew, stands bool) {
+		t.Helper()
+		is := l.world.(*still).store.Known(p)
+		if does, _ := f.Stands(p); is != known || f.Knew(p) != knew || does != stands {
+			t.Errorf("%s: it is known: %t; it was: %t; it stands: %t", what, is, f.Knew(p), does)
+		}
+	}
+	brings := func(offsets ...int64) {
+		t.Helper()
+		j.next = kgo.FetchPartition{Partition: p}
+		for _, at := range offsets {
+			j.next.Records = append(j.next.Records, &kgo.Record{Offset: at, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})})
+		}
+		must(t, f.Once(t.Context()))
+	}
+	tells := func(end int64) { f.Ends(clock, map[int32]int64{p: end}) }
+	ofOthers := func(later time.Duration) {
+		clock = clock.Add(later)
+		f.Ends(clock, map[int32]int64{p + 1: 100})
+	}
+	f.Ahead([]int32{p})
+	f.Follow(l.state, p)
+	ofOthers(knownFor)
+	expect("nothing was read, nor told", false, false, true)
+	must(t, f.Once(t.Context()))
+	tells(7)
+	expect("it was read to its end", true, false, false)
+	ofOthers(knownFor - 1)
+	expect("for nearly ten seconds it was not told of", true, false, false)
+	ofOthers(1)
+	expect("for ten seconds it was not told of", false, true, true)
+	brings(7)
+	expect("it is read on, and not told of", false, true, true)
+	tells(9)
+	expect("it is told of, and was not read so far", false, true, false)
+	brings(8)
+	expect("it was read so far", true, false, false)
+
+	clock = clock.Add(time.Hour)
+	tells(10)
+	expect("the process stood still, and something was written meanwhile", false, true, false)
+	brings(9)
+	expect("that was read", true, false, false)
+	asked := clock
+	clock = clock.Add(knownFor)
+	f.Ends(asked, map[int32]int64{p: 10})
+	expect("the process stood still before it took the answer", false, true, true)
+	tells(10)
+	expect("it asked again", true, false, false)
+
+	ofOthers(knownFor)
+	tells(11)
+	clock = clock.Add(knownFor - 1)
+	tells(12)
+	clock = clock.Add(1)
+	tells(12)
+	expect("it is told of again, and was not read so far for long", false, false, false)
+	brings(10, 11)
+	tells(12)
+	expect("it was read so far after that", true, false, false)
+	ofOthers(knownFor)
+	f.Ahead(nil)
+	expect("it is followed no more", false, false, true)
+	f.Release(p)
+	expect("it was handed over", false, false, false)
+
+	l.state.CaughtUp() // as a takeover
+	f.Ahead([]int32{p})
+	f.Follow(l.state, p)
+	ofOthers(knownFor)
+	expect("it was given up, and not told of since", false, true, true)
+	j.next = kgo.FetchPartition{Partition: p, Records: []*kgo.Record{numbered(last, 2)}}
+	must(t, f.Once(t.Context()))
+	expect("it is to be folded again", false, true, true)
+	must(t, f.Once(t.Context()))
+	expect("it is folded again from its beginning", false, false, true)
+	l.state.CaughtUp()
+	f.Release(p)
+	f.Follow(l.state, p)
+	ofOthers(knownFor)
+	f.Release(p)
+	expect("it was handed over when it had not been told of", false, false, false)
 }

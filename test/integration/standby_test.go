@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -534,5 +535,78 @@ func (w *world) saysWhatIsElsewhere(r *waybill.Instance, elsewhere []int32) {
 		if p.Elsewhere != away[p.Partition] {
 			w.Errorf("partition %d: elsewhere is %t", p.Partition, p.Elsewhere)
 		}
+	}
+}
+
+// An instance that does not hear from Kafka is not ready, and does not say of orders that it
+// does not have that there are none, be it of partitions that were its own: others may have
+// them by now. Those that it has it tells, and it goes on by itself.
+func TestAnInstanceThatDoesNotHearFromKafka(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what string
+		cut  func(w *world, wire *cable, two *waybill.Instance) (mend func())
+	}{
+		{"its connections are dead", func(w *world, wire *cable, two *waybill.Instance) func() {
+			wire.pull()
+			w.complete(two, "after", 20)
+			return wire.plug
+		}},
+		{"it gets no answers", func(w *world, _ *cable, _ *waybill.Instance) func() {
+			held := make(chan struct{})
+			w.Broker.Fake.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+				w.Broker.Fake.KeepControl()
+				w.Broker.Fake.SleepControl(func() { <-held })
+				return nil, nil, false
+			})
+			return func() { close(held) }
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, kafka.Embedded(t))
+			wire := &cable{}
+			one := w.Run("one", t.TempDir(), through(wire), briefly)
+			two := w.Run("two", t.TempDir(), briefly)
+			w.share(one, two)
+			w.Register(two, fulfilment)
+			w.serveFulfilment()
+			w.complete(one, "before", 20)
+			server := api.New(api.Config{})
+			server.Attach(one.Instance)
+			t.Cleanup(func() { server.Detach(errors.New("over")) })
+			web := httptest.NewServer(server)
+			t.Cleanup(web.Close)
+			expect := func(path string, want int, says string) {
+				t.Helper()
+				if status, _, body := w.asks(http.MethodGet, web.URL+path); status != want || !strings.Contains(body, says) {
+					t.Errorf("%s: %d %s", path, status, body)
+				}
+			}
+			mend := sync.OnceFunc(c.cut(w, wire, two))
+			t.Cleanup(mend)
+			const silent = "has not heard from Kafka for "
+			w.until("it says that it does not hear from Kafka", func() error {
+				if status, _, body := w.asks(http.MethodGet, web.URL+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, silent) {
+					return fmt.Errorf("%d %s", status, body)
+				}
+				return nil
+			})
+			expect("/healthz", http.StatusOK, "ok")
+			for k := range 20 {
+				expect(fmt.Sprintf("/api/v1/orders/before-%d", k), http.StatusOK, `"processState":"Processed"`)
+				expect(fmt.Sprintf("/api/v1/orders/after-%d", k), http.StatusServiceUnavailable, silent)
+			}
+			expect("/api/v1/orders", http.StatusServiceUnavailable, silent)
+			if _, _, body := w.asks(http.MethodGet, web.URL+"/api/v1/partitions"); strings.Contains(body, `"known":true`) {
+				t.Errorf("it knows: %s", body)
+			}
+			mend()
+			w.complete(two, "after", 20)
+			w.until("it is ready again", one.Ready)
+			for k := range 20 {
+				w.order(one, fmt.Sprintf("after-%d", k), in(projections.Processed))
+			}
+		})
 	}
 }
