@@ -268,7 +268,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if err != nil {
 		return nil, err
 	}
-	i.follower = lane.NewFollower(journals, cfg.Standby == StandbyOwned, i.log, time.Now)
+	i.follower = lane.NewFollower(journals, i.journalBegins, cfg.Standby == StandbyOwned, i.log, time.Now)
 	i.members = newMembership(i.follower, i.partitions, i.log)
 	i.progress = newProgress(i.partitions, cfg.Close)
 	i.progress.session = cfg.SessionTimeout

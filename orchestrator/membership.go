@@ -51,6 +51,7 @@ type membership struct {
 type owner interface {
 	TakeOver(ctx context.Context) error
 	SkipLost(ctx context.Context, by lane.Author, why string, lost ...*lane.LostError) error
+	Rebuild(ctx context.Context) error
 	Serve(ctx context.Context) error
 	Leave()
 	Close()
@@ -71,7 +72,7 @@ type ownership struct {
 	done   chan struct{}
 	lane   owner // nil while there is none that serves
 	failed error // why the last lane ended
-	// stopped says that only an operator can repair that.
+	// stopped says that only an operator can repair that, and that orders are told as they stood.
 	stopped bool
 
 	// failures is how many lanes ended since one got anywhere. The one that serves
@@ -211,25 +212,33 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			return
 		}
 		l.Close()
-		err = m.loses(p, err)
-		m.ended(o, err, somewhere)
 		if somewhere {
 			wait, rebuilt, stuck = shortPause, false, new(atomic.Bool)
 		}
+		anew := !rebuilt && (errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrPartitions))
+		if anew { // it may be the store that is wrong, and not the journal
+			switch again := l.Rebuild(ctx); {
+			case again == nil:
+				log.Error("the journal does not continue the state store; folding it again from its beginning", "error", err)
+				rebuilt = true
+			case errors.Is(again, lane.ErrBeginning):
+				anew, err = false, fmt.Errorf("%w; %w", err, again)
+			default:
+				anew, err = false, fmt.Errorf("%v; %w", err, again) // so it is tried again
+			}
+		}
+		err = m.loses(p, err)
+		m.ended(o, err, somewhere)
 		switch {
 		case errors.Is(err, projections.ErrDamaged):
 			m.fail(err)
 			return
-		case (errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrPartitions)) && !rebuilt:
-			// It may be the store that is wrong, and not the journal.
-			log.Error("the journal does not continue the state store; folding it again from its beginning", "error", err)
-			rebuilt = true
-			err = state.Reset()
+		case anew:
 		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrPartitions), errors.Is(err, projections.ErrNewer),
-			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable):
+			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable), errors.Is(err, lane.ErrBeginning):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
-			m.stops(o)
-			err = errors.Join(err, state.Flush()) // until then the orders are told as they stood
+			m.stops(o, !errors.Is(err, lane.ErrNotFolded)) // what was undone is not told
+			err = errors.Join(err, state.Flush())          // until then the orders are told as they stood
 			var heard func()
 			if wait, heard = stopped.again(err.Error(), m.now()); heard != nil {
 				m.alarm(ctx, p, err, heard)
@@ -292,11 +301,12 @@ func (m *membership) serve(o *ownership, l owner) {
 	o.lane, o.since, o.began, o.stopped = l, m.now(), l.Position(), false
 }
 
-// stops notes that only an operator can repair the partition.
-func (m *membership) stops(o *ownership) {
+// stops notes that only an operator can repair the partition, and whether its orders are
+// told as they stood.
+func (m *membership) stops(o *ownership, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o.stopped = true
+	o.stopped = told
 }
 
 // ended notes why the lane ended, nil if it was told to, and whether it got somewhere.

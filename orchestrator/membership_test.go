@@ -35,6 +35,7 @@ type kept struct {
 type end struct {
 	takeover, serving error
 	skipping          error         // what was lost
+	rebuilding        error         // why its state is not thrown away
 	commits, proves   bool          // before it ends; with the other, only that it can
 	deafens           bool          // nobody hears the next alarm
 	lasts             time.Duration // how long it serves
@@ -55,7 +56,7 @@ func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 	must(t, err)
 	log := slog.New(slog.DiscardHandler)
 	k := &kept{lanes: lanes, store: store, state: state}
-	k.membership = newMembership(lane.NewFollower(nothing{k}, false, log, time.Now), 4, log)
+	k.membership = newMembership(lane.NewFollower(nothing{k}, nil, false, log, time.Now), 4, log)
 	k.spawn = func(_ int32, keep func()) { keep() }
 	k.now = func() time.Time { return k.time }
 	k.newLane = func(int32, *projections.Partition) owner {
@@ -120,6 +121,13 @@ type ends struct {
 func (e ends) TakeOver(context.Context) error {
 	e.deaf = e.deaf || e.deafens
 	return e.takeover
+}
+
+func (e ends) Rebuild(context.Context) error {
+	if e.rebuilding != nil {
+		return e.rebuilding
+	}
+	return e.state.Reset()
 }
 
 func (e ends) SkipLost(_ context.Context, by lane.Author, why string, lost ...*lane.LostError) error {
@@ -188,7 +196,7 @@ func TestLanesFollowEachOther(t *testing.T) {
 // What becomes of a partition depends on why its lane ended.
 func TestWhyALaneEnded(t *testing.T) {
 	gap, newer, lost, damaged := projections.ErrGap, projections.ErrNewer, &lane.LostError{}, projections.ErrDamaged
-	number := projections.ErrPartitions
+	number, undone := projections.ErrPartitions, fmt.Errorf("%w: %w", lane.ErrNotFolded, lane.ErrBeginning)
 	for _, c := range []struct {
 		name  string
 		lanes []end
@@ -200,6 +208,15 @@ func TestWhyALaneEnded(t *testing.T) {
 		{"a gap, again, after it had got somewhere", []end{{takeover: gap}, {serving: gap, commits: true}}, "closed, wait 50ms, served: true, closed, wait 50ms, served: true, closed"},
 		{"another number of partitions, at first", []end{{takeover: number}}, "closed, wait 50ms, served: true, closed"},
 		{"another number of partitions, again", []end{{takeover: number}, {takeover: number}}, "closed, wait 50ms, closed, alarm, wait 1m0s, served: true, closed"},
+		{
+			"a gap in a journal without its beginning: the store is kept", slices.Repeat([]end{{takeover: gap, rebuilding: lane.ErrBeginning}}, 2),
+			"closed, alarm, wait 1m0s, closed, wait 2m0s, served: true, closed",
+		},
+		{
+			"a gap, and Kafka does not say whether the journal has its beginning", []end{{takeover: gap, rebuilding: errors.New("away")}, {takeover: gap}, {takeover: gap}},
+			"closed, wait 50ms, closed, wait 100ms, closed, alarm, wait 1m0s, served: true, closed",
+		},
+		{"what was folded was undone, and the journal has no beginning", []end{{takeover: undone}}, "closed, alarm, wait 1m0s, served: true, closed"},
 		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
 		{
 			"a newer journal, of which nobody hears at first",
@@ -231,6 +248,21 @@ func TestWhyALaneEnded(t *testing.T) {
 				t.Errorf("what came of it:\n%s\nand must:\n%s", got, c.want)
 			}
 		})
+	}
+}
+
+// Orders of a partition that is stopped are told as they stood, unless what was folded last
+// was undone. Why it is stopped is told.
+func TestWhatIsToldWhereAPartitionIsStopped(t *testing.T) {
+	for why, told := range map[error]bool{lane.ErrBeginning: true, lane.ErrNotFolded: false} {
+		keepsWith(t, func(k *kept) {
+			k.pause = func(context.Context, int32, time.Duration) bool {
+				if err := k.ready(); k.membership.stopped(3) != told || !errors.Is(err, lane.ErrBeginning) {
+					t.Errorf("%v: orders are told: %t; %v", why, k.membership.stopped(3), err)
+				}
+				return true
+			}
+		}, end{takeover: fmt.Errorf("%w: %w", why, lane.ErrBeginning)})
 	}
 }
 
@@ -437,7 +469,7 @@ func TestGivingUpAPartition(t *testing.T) {
 func givesUp(t *testing.T, store *projections.Store) {
 	log := slog.New(slog.DiscardHandler)
 	said := &kept{}
-	m := newMembership(lane.NewFollower(nothing{said}, false, log, time.Now), 2, log)
+	m := newMembership(lane.NewFollower(nothing{said}, nil, false, log, time.Now), 2, log)
 	for p := range int32(2) {
 		state, err := store.Partition(p)
 		must(t, err)
@@ -489,6 +521,8 @@ type waits struct {
 }
 
 func (w *waits) TakeOver(context.Context) error { return <-w.takes }
+
+func (*waits) Rebuild(context.Context) error { return nil }
 
 func (*waits) SkipLost(context.Context, lane.Author, string, ...*lane.LostError) error { return nil }
 

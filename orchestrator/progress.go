@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,6 +214,15 @@ func (i *Instance) journalEnds(ctx context.Context) (map[int32]int64, error) {
 	return ends, nil
 }
 
+// journalBegins asks Kafka where a journal begins.
+func (i *Instance) journalBegins(ctx context.Context, p int32) (int64, error) {
+	listed, err := i.admin.ListStartOffsets(ctx, i.topics.Journal)
+	if at, told := listed.Lookup(i.topics.Journal, p); told { // though others have no leader
+		return at.Offset, at.Err
+	}
+	return 0, cmp.Or(err, errors.New("Kafka does not say")) //nolint:staticcheck // a name
+}
+
 // folded is with how many records of its journal each partition was folded, or read
 // where that is more: not all records are to be folded.
 func (i *Instance) folded() (map[int32]int64, error) {
@@ -223,6 +233,9 @@ func (i *Instance) folded() (map[int32]int64, error) {
 	folded := i.follower.Reads()
 	for p, head := range heads {
 		folded[int32(p)] = max(folded[int32(p)], head.Offset)
+	}
+	for _, p := range i.follower.Anew() {
+		folded[p] = 0
 	}
 	return folded, nil
 }

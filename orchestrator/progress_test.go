@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -140,7 +142,7 @@ func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
 		must(t, err)
 		clock, log := time.Now(), slog.New(slog.DiscardHandler)
 		i := &Instance{cfg: Config{Standby: mode}, partitions: 2, store: store, progress: newProgress(2, 100)}
-		i.follower = lane.NewFollower(silentJournals{}, mode == StandbyOwned, log, func() time.Time { return clock })
+		i.follower = lane.NewFollower(silentJournals{}, nil, mode == StandbyOwned, log, func() time.Time { return clock })
 		i.members = newMembership(i.follower, i.partitions, log)
 		i.members.joined = true
 		i.progress.now, i.progress.session = func() time.Time { return clock }, time.Minute
@@ -213,7 +215,7 @@ func TestWhatIsNotKnownWasRead(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
 	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 1, store: store, members: newMembership(nil, 1, slog.New(slog.DiscardHandler))}
-	i.follower = lane.NewFollower(silentJournals{}, false, slog.New(slog.DiscardHandler), time.Now)
+	i.follower = lane.NewFollower(silentJournals{}, nil, false, slog.New(slog.DiscardHandler), time.Now)
 	state, err := store.Partition(0)
 	must(t, err)
 	expect := func(what string, want bool) {
@@ -238,7 +240,7 @@ func TestAListingOfWhatIsThrownAway(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
 	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 2, store: store, progress: newProgress(2, 100)}
-	i.follower = lane.NewFollower(silentJournals{}, false, slog.New(slog.DiscardHandler), time.Now)
+	i.follower = lane.NewFollower(silentJournals{}, nil, false, slog.New(slog.DiscardHandler), time.Now)
 	i.members = newMembership(i.follower, i.partitions, i.log)
 	var states []*projections.Partition
 	for p := range i.partitions {
@@ -278,4 +280,33 @@ func TestAnInstanceTellsWhileItLooks(t *testing.T) {
 	}
 	g.serves = func(int32) bool { return false }
 	must(t, g.look(t.Context()))
+}
+
+// What cannot be read on, and is to be folded again, counts for nothing: who has it is to get it from nobody.
+func TestHowFarAnInstanceIsThatFoldsAgain(t *testing.T) {
+	store, err := projections.Temporary()
+	must(t, err)
+	i := &Instance{partitions: 1, store: store}
+	silent := func(context.Context, int32) (int64, error) { return 0, errors.New("Kafka is away") }
+	i.follower = lane.NewFollower(outOfRange{}, silent, false, slog.New(slog.DiscardHandler), time.Now)
+	state, err := store.Partition(0)
+	must(t, err)
+	must(t, state.Commit(events.Seal{Transaction: 1, Events: 1}, 7, nil))
+	must(t, state.Flush())
+	i.follower.Follow(state, 0)
+	for _, want := range []int64{7, 0} {
+		folded, err := i.folded()
+		if must(t, err); folded[0] != want {
+			t.Errorf("it has folded %d, and must %d", folded[0], want)
+		}
+		must(t, i.follower.Once(t.Context()))
+	}
+	must(t, store.Close())
+}
+
+// outOfRange are journals that do not have what is read.
+type outOfRange struct{ silentJournals }
+
+func (outOfRange) Poll(context.Context) kgo.Fetches {
+	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Partitions: []kgo.FetchPartition{{Err: kerr.OffsetOutOfRange}}}}}}
 }

@@ -272,6 +272,8 @@ func (b *simBroker) Starts(context.Context, ...lane.TopicPartition) (at events.P
 	return at, b.ask()
 }
 
+func (b *simBroker) Begins(context.Context) (int64, error) { return 0, b.ask() }
+
 func (b *simBroker) End(_ context.Context, at lane.TopicPartition, committed bool) (int64, error) {
 	return int64(b.log(at).end(committed)), b.ask()
 }

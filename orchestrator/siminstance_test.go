@@ -129,7 +129,7 @@ func (in *simInstance) start() {
 	in.up, in.seen, in.lags = true, false, in.fault(2, "an instance does not read of new workflows")
 	in.older = in.fault(2, "an instance is of an older release")
 	in.catchUp()
-	in.follower = lane.NewFollower(&simJournals{in, make(map[int32]int64)}, in.idle, in.logger(), func() time.Time { return in.now })
+	in.follower = lane.NewFollower(&simJournals{in, make(map[int32]int64)}, func(context.Context, int32) (int64, error) { return 0, nil }, in.idle, in.logger(), func() time.Time { return in.now })
 	in.members = newMembership(in.follower, in.partitions, in.logger())
 	in.members.now = func() time.Time { return in.now }
 	in.members.newLane = func(p int32, state *projections.Partition) owner { return in.lanes[p].next(state) }

@@ -289,6 +289,11 @@ func (k *broker) Starts(ctx context.Context, added ...lane.TopicPartition) (at e
 	return at, nil
 }
 
+func (k *broker) Begins(ctx context.Context) (int64, error) {
+	found, err := k.find(ctx, lane.TopicPartition{Topic: k.topics.Journal, Partition: k.partition}, earliest, false)
+	return found.Offset, err
+}
+
 // Places that have no time of their own.
 const latest, earliest, newest = -1, -2, -3
 

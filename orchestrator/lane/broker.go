@@ -25,6 +25,8 @@ type Broker interface {
 	// Starts is where reading of an input begins that nobody has read yet, and that of
 	// partitions that were added to inputs.
 	Starts(ctx context.Context, added ...TopicPartition) (events.Positions, error)
+	// Begins is where the partition's journal begins, 0 unless records of it were deleted.
+	Begins(ctx context.Context) (int64, error)
 	// End is up to where a partition can be read now: to its end, or with committed
 	// only to the first transaction that is open, which may never end.
 	End(ctx context.Context, at TopicPartition, committed bool) (int64, error)

@@ -22,6 +22,7 @@ import (
 type Follower struct {
 	idle     bool
 	journals Journals
+	begins   func(ctx context.Context, p int32) (int64, error) // where a journal does
 	log      *slog.Logger
 	now      func() time.Time // for what lasts
 
@@ -79,6 +80,8 @@ const (
 	// restartEvery is how often a partition is folded again from its beginning at
 	// most: what is torn in the journal stays torn.
 	restartEvery = time.Minute
+	// beginsPatience is how long Kafka may take to say where journals begin.
+	beginsPatience = 2 * time.Second
 	// rereadAfter is how long a partition rests that could not be read.
 	rereadAfter = 250 * time.Millisecond
 )
@@ -94,10 +97,11 @@ type Journals interface {
 	Close()
 }
 
-// NewFollower returns one that follows nothing yet. Now is for what lasts.
-func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) *Follower {
+// NewFollower returns one that follows nothing yet. Begins is where the journal of a
+// partition begins, 0 unless records of it were deleted. Now is for what lasts.
+func NewFollower(j Journals, begins func(ctx context.Context, p int32) (int64, error), idle bool, log *slog.Logger, now func() time.Time) *Follower {
 	return &Follower{
-		journals: j, idle: idle, log: log, now: now,
+		journals: j, begins: begins, idle: idle, log: log, now: now,
 		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
 		reads: make(map[int32]int64), until: make(map[int32]end), heard: make(map[int32]time.Time), knew: make(map[int32]bool), courses: make(map[int32]*course),
 		unchecked: make(map[int32]bool), released: make(map[int32]releases), restarted: make(map[int32]time.Time),
@@ -288,14 +292,14 @@ func (f *Follower) Once(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return f.take(fetches)
+	return f.take(fetches, f.whole(ctx))
 }
 
-// take folds what one poll brought.
-func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
+// take folds what one poll brought. Whole is what [Follower.whole] says.
+func (f *Follower) take(fetches kgo.Fetches, whole map[int32]error) (damaged error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.wake()
+	f.wake(whole)
 	for p, state := range f.states {
 		r := f.released[p]
 		r.release(state, f.now())
@@ -313,7 +317,7 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 				continue
 			}
 			if f.unchecked[fetched.Partition] && !isLastFolded(state, r) {
-				err = errNotFolded
+				err = ErrNotFolded
 				break
 			}
 			f.unchecked[fetched.Partition] = false
@@ -369,10 +373,53 @@ func (f *Follower) rest(p int32, r rest) {
 	f.resting[p] = r
 }
 
-// wake goes on with the partitions that have rested.
-func (f *Follower) wake() {
+// Anew lists the partitions that are to be folded again from their beginning: what was
+// folded of them counts for nothing.
+func (f *Follower) Anew() []int32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.anew()
+}
+
+func (f *Follower) anew() (all []int32) {
 	for p, rest := range f.resting {
-		if f.now().Before(rest.until) {
+		if rest.anew {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// whole asks Kafka, of the partitions that have rested and are to be folded again, whether
+// their journals have their beginning: nil if they do.
+func (f *Follower) whole(ctx context.Context) map[int32]error {
+	f.mu.Lock()
+	due := slices.DeleteFunc(f.anew(), func(p int32) bool { return f.now().Before(f.resting[p].until) })
+	f.mu.Unlock()
+	is := make(map[int32]error)
+	ctx, cancel := context.WithTimeout(ctx, beginsPatience) // for all: nothing is followed meanwhile
+	defer cancel()
+	for _, p := range due {
+		is[p] = complete(f.begins(ctx, p))
+	}
+	return is
+}
+
+// wake goes on with the partitions that have rested. One that is to be folded again and
+// cannot be, or of which Kafka does not say that, keeps its state and rests on.
+func (f *Follower) wake(whole map[int32]error) {
+	for p, rest := range f.resting {
+		lost, asked := whole[p]
+		if f.now().Before(rest.until) || rest.anew && !asked {
+			continue
+		}
+		if rest.anew && lost != nil {
+			f.log.Error("the journal cannot be folded again; what was folded is kept", "partition", p, "error", lost)
+			rest.until = f.now().Add(restartEvery)
+			f.resting[p] = rest
+			f.courses[p].why = lost
+			f.states[p].FellBehind()
+			delete(f.knew, p)
 			continue
 		}
 		delete(f.resting, p)

@@ -30,6 +30,9 @@ func (j *fetched) Poll(context.Context) kgo.Fetches {
 	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Partitions: []kgo.FetchPartition{next}}}}}
 }
 
+// whole says of all journals that they have their beginning.
+func whole(context.Context, int32) (int64, error) { return 0, nil }
+
 // newFolded returns a lane whose state has folded one transaction, up to offset 7,
 // and the record that closed it.
 func newFolded(t *testing.T) (l *Lane, order string, last *kgo.Record) {
@@ -73,7 +76,7 @@ func TestAFollowerGoesOn(t *testing.T) {
 			l, order, last := newFolded(t)
 			j, clock := &fetched{next: c.brings(last)}, time.Now()
 			j.next.Partition = l.partition
-			f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+			f := NewFollower(j, whole, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
 			f.Follow(l.state, l.partition)
 			must(t, f.Once(t.Context()))
 			clock = clock.Add(rereadAfter)
@@ -95,7 +98,7 @@ func TestAFollowerReleasesWhatNobodyAsksFor(t *testing.T) {
 	for _, idle := range []bool{false, true} {
 		l, order, _ := newFolded(t)
 		clock := time.Now()
-		f := NewFollower(&fetched{}, idle, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+		f := NewFollower(&fetched{}, whole, idle, slog.New(slog.DiscardHandler), func() time.Time { return clock })
 		f.Follow(l.state, l.partition)
 		f.Ahead([]int32{l.partition})
 		f.Ahead(nil)
@@ -118,7 +121,7 @@ func TestAFollowerReleasesWhatNobodyAsksFor(t *testing.T) {
 func TestAFollowerHandsOver(t *testing.T) {
 	l, _, last := newFolded(t)
 	j := &fetched{}
-	f := NewFollower(j, false, slog.New(slog.DiscardHandler), time.Now)
+	f := NewFollower(j, whole, false, slog.New(slog.DiscardHandler), time.Now)
 	f.Follow(l.state, l.partition)
 	if f.Release(l.partition) != l.state {
 		t.Error("it handed over another state")
@@ -152,7 +155,7 @@ func TestAFollowerIsCaughtUp(t *testing.T) {
 				l, _, last := newFolded(t)
 				known := func() bool { return l.world.(*still).store.Known(l.partition) }
 				j := &fetched{next: kgo.FetchPartition{Partition: l.partition, Records: c.brings(last)}}
-				f := NewFollower(j, false, slog.New(slog.DiscardHandler), time.Now)
+				f := NewFollower(j, whole, false, slog.New(slog.DiscardHandler), time.Now)
 				ends := map[int32]int64{l.partition: c.end}
 				f.Follow(l.state, l.partition)
 				if endFirst {
@@ -189,7 +192,7 @@ func TestAnIdleFollowerGoesAhead(t *testing.T) {
 	for _, idle := range []bool{true, false} {
 		l, _, _ := newFolded(t)
 		j := &fetched{}
-		f := NewFollower(j, idle, slog.New(slog.DiscardHandler), time.Now)
+		f := NewFollower(j, whole, idle, slog.New(slog.DiscardHandler), time.Now)
 		f.Ahead([]int32{l.partition})
 		f.Follow(l.state, l.partition)
 		if len(f.Reads()) != 1 {
@@ -222,7 +225,7 @@ func TestAnIdleFollowerDoesNotKnowWhatItLeaves(t *testing.T) {
 		known := func() bool { return l.world.(*still).store.Known(l.partition) }
 		l.state.CaughtUp() // as a takeover
 		j := &fetched{next: kgo.FetchPartition{Partition: l.partition, Records: []*kgo.Record{last}}}
-		f := NewFollower(j, idle, slog.New(slog.DiscardHandler), time.Now)
+		f := NewFollower(j, whole, idle, slog.New(slog.DiscardHandler), time.Now)
 		f.Follow(l.state, l.partition)
 		if known() == idle {
 			t.Errorf("idle %t: what it was given up is known: %t", idle, known())
@@ -248,7 +251,7 @@ func TestWhatComesOfWhatWasLeft(t *testing.T) {
 		if err == nil {
 			j.next.Records = []*kgo.Record{numbered(last, 9)}
 		}
-		f := NewFollower(j, true, slog.New(slog.DiscardHandler), time.Now)
+		f := NewFollower(j, whole, true, slog.New(slog.DiscardHandler), time.Now)
 		f.Ahead([]int32{l.partition})
 		f.Follow(l.state, l.partition)
 		f.Ahead(nil)
@@ -270,7 +273,7 @@ func TestWhatAFollowerKnowsNoMore(t *testing.T) {
 	known := func() bool { return l.world.(*still).store.Known(l.partition) }
 	clock := time.Now()
 	j := &fetched{}
-	f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+	f := NewFollower(j, whole, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
 	f.Follow(l.state, l.partition)
 	brings := func(next kgo.FetchPartition) {
 		t.Helper()
@@ -350,7 +353,7 @@ func TestWhenAPartitionStands(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			l, _, last := newFolded(t)
 			j, clock := &fetched{}, time.Now()
-			f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+			f := NewFollower(j, whole, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
 			if stands, why := f.Stands(l.partition); stands || why != nil {
 				t.Errorf("before it is followed it stands: %t, %v", stands, why)
 			}
@@ -381,7 +384,7 @@ func TestWhatKafkaDoesNotTellOf(t *testing.T) {
 	l, _, last := newFolded(t)
 	clock, p := time.Now(), l.partition
 	j := &fetched{next: kgo.FetchPartition{Partition: p, Records: []*kgo.Record{last}}}
-	f := NewFollower(j, true, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+	f := NewFollower(j, whole, true, slog.New(slog.DiscardHandler), func() time.Time { return clock })
 	expect := func(what string, known, knew, stands bool) {
 		t.Helper()
 		is := l.world.(*still).store.Known(p)
@@ -464,4 +467,44 @@ func TestWhatKafkaDoesNotTellOf(t *testing.T) {
 	ofOthers(knownFor)
 	f.Release(p)
 	expect("it was handed over when it had not been told of", false, false, false)
+}
+
+// A follower keeps what it cannot fold again, since the journal's beginning was deleted, or as long as
+// Kafka does not say. It does not count.
+func TestAFollowerKeepsWhatItCannotFoldAgain(t *testing.T) {
+	l, order, last := newFolded(t)
+	clock := time.Now()
+	j := &fetched{next: kgo.FetchPartition{Partition: l.partition, Records: []*kgo.Record{numbered(last, 2)}}}
+	at, silent := int64(5), error(nil)
+	f := NewFollower(j, func(context.Context, int32) (int64, error) { return at, silent }, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+	l.state.CaughtUp() // as a takeover
+	f.Follow(l.state, l.partition)
+	clock = clock.Add(knownFor)
+	f.Ends(clock, nil)
+	f.Ends(clock, map[int32]int64{l.partition: 9})
+	must(t, f.Once(t.Context()))
+	expect := func(what string, kept bool, because error) {
+		t.Helper()
+		must(t, f.Once(t.Context()))
+		if l.state.FellBehind() || f.Knew(l.partition) {
+			t.Errorf("%s: it is told, though it may have been undone", what)
+		}
+		l.state.CaughtUp()
+		o, err := l.state.Order(order)
+		must(t, err)
+		if (o != nil) != kept || slices.Contains(f.Anew(), l.partition) != kept || slices.Contains(j.from, 0) == kept {
+			t.Errorf("%s: it has %v, is to be folded again: %v, read from %v", what, o, f.Anew(), j.from)
+		}
+		if _, why := f.Stands(l.partition); kept && !errors.Is(why, because) {
+			t.Errorf("%s: it is not known because of: %v", what, why)
+		}
+		clock = clock.Add(restartEvery - 1)
+		f.Ends(clock, map[int32]int64{l.partition: 9})
+		clock = clock.Add(1)
+	}
+	expect("it begins at offset 5", true, ErrBeginning)
+	at, silent = 0, context.DeadlineExceeded
+	expect("Kafka does not say", true, silent)
+	silent = nil
+	expect("it has its beginning", false, nil)
 }

@@ -177,8 +177,8 @@ func (l *Lane) claim(ctx context.Context, format int) error {
 	l.state.Forget()
 	if head := l.state.Head(); r.Offset < head.Offset {
 		l.log.Warn("the state store is ahead of the journal, so it is of another journal: it is rebuilt", "store", head.Offset, "claim", r.Offset)
-		if err := l.state.Reset(); err != nil {
-			return err
+		if err := l.Rebuild(ctx); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotFolded, err)
 		}
 	}
 	return l.catchUp(ctx, claim.Claim, r.Offset)
@@ -216,9 +216,9 @@ func (l *Lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 				continue
 			}
 			if !checked && !isLastFolded(l.state, r) {
-				l.log.Warn("the state store is rebuilt", "store", l.state.Head().Offset, "journal", r.Offset, "error", errNotFolded)
-				if err := l.state.Reset(); err != nil {
-					return err
+				l.log.Warn("the state store is rebuilt", "store", l.state.Head().Offset, "journal", r.Offset, "error", ErrNotFolded)
+				if err := l.Rebuild(ctx); err != nil {
+					return fmt.Errorf("%w: %w", ErrNotFolded, err)
 				}
 				l.inputs.Seek(map[string]int64{l.topics.Journal: 0})
 				checked = true
@@ -237,8 +237,36 @@ func (l *Lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 	return nil
 }
 
-// errNotFolded says that the last record that was folded is not in the journal.
-var errNotFolded = errors.New("the state store has folded what is not in the journal")
+// ErrNotFolded says that the last record that was folded is not in the journal: what the
+// state has may have been undone.
+var ErrNotFolded = errors.New("the state store has folded what is not in the journal")
+
+// ErrBeginning says that the journal does not have its beginning any more. What was folded
+// of it cannot be folded again.
+var ErrBeginning = errors.New("the journal's beginning was deleted, so that the state store is kept, and cannot be rebuilt")
+
+// Rebuild throws the state away, so that it is folded again from the beginning of the
+// journal. It keeps the state, which is not known any more, and fails with [ErrBeginning],
+// where the journal has none, and with another error where Kafka does not say.
+func (l *Lane) Rebuild(ctx context.Context) error {
+	l.state.FellBehind()
+	at, err := l.broker.Begins(ctx)
+	if err := complete(at, err); err != nil {
+		return err
+	}
+	return l.state.Reset()
+}
+
+// complete fails unless a journal begins with its first record, as somebody says.
+func complete(at int64, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("see whether the journal has its beginning: %w", err)
+	case at > 0:
+		return fmt.Errorf("%w: it begins at offset %d", ErrBeginning, at)
+	}
+	return nil
+}
 
 // isLastFolded says whether r, the first committed record of the journal from
 // there on, is the last one that was folded.

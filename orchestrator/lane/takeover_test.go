@@ -474,3 +474,53 @@ func (r stampedReader) Poll(ctx context.Context, most int) kgo.Fetches {
 	}
 	return fetches
 }
+
+// What cannot be folded again is kept, and not served: a store that is ahead of its journal, or has
+// folded something else than stands there, is thrown away only where the journal has its beginning.
+func TestATakeoverKeepsWhatItCannotFoldAgain(t *testing.T) {
+	for what, written := range map[string]int{"ahead of the journal": 0, "beside the journal": 20} {
+		t.Run(what, func(t *testing.T) {
+			b := kafka.Embedded(t)
+			topics, others := onePartition(t, b), onePartition(t, b)
+			one := newContender(t, b, topics, "one")
+			one.takeOver()
+			for n := range 5 {
+				must(t, one.write(fmt.Sprint("folded-", n)))
+			}
+			newContender(t, b, others, "before").takeOver() // so that what stands where has another number
+			other := newContender(t, b, others, "other")
+			other.takeOver()
+			for n := range written {
+				must(t, other.write(fmt.Sprint("other-", n)))
+			}
+			state := one.lane.State()
+			again := func() *contender {
+				state.Forget()
+				c := *other
+				c.contend(state)
+				return &c
+			}
+			deleted := make(kadm.Offsets)
+			deleted.AddOffset(others.Journal, 0, 1, -1)
+			_, err := b.Admin(t).DeleteRecords(t.Context(), deleted)
+			must(t, err)
+			state.CaughtUp()
+			c := again()
+			if err := c.lane.TakeOver(t.Context()); !errors.Is(err, lane.ErrBeginning) || !errors.Is(err, lane.ErrNotFolded) {
+				t.Errorf("it took over: %v", err)
+			}
+			if !c.has("folded-4") || state.FellBehind() {
+				t.Error("what it had folded is gone, or counts as known")
+			}
+			silent, cut := context.WithCancel(t.Context())
+			cut()
+			if err := again().lane.Rebuild(silent); !errors.Is(err, context.Canceled) || !c.has("folded-4") {
+				t.Errorf("Kafka does not say whether the journal has its beginning: %v", err)
+			}
+			one.contend(state)
+			if err := one.lane.Rebuild(t.Context()); err != nil || one.has("folded-4") {
+				t.Errorf("the journal has its beginning, and what it had folded is kept: %v", err)
+			}
+		})
+	}
+}
