@@ -204,6 +204,9 @@ func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
 		expect("a session is shorter than two looks", true)
 		later(1, nil)
 		expect("two looks told nothing", false)
+		i.progress.hears(nil)
+		i.follower.Ahead(nil)
+		expect("two looks told nothing, and it is to get nothing", false)
 		must(t, store.Close())
 	}
 }

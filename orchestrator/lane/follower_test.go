@@ -485,11 +485,11 @@ func TestAFollowerKeepsWhatItCannotFoldAgain(t *testing.T) {
 	must(t, f.Once(t.Context()))
 	expect := func(what string, kept bool, because error) {
 		t.Helper()
+		l.state.CaughtUp() // as a takeover
 		must(t, f.Once(t.Context()))
 		if l.state.FellBehind() || f.Knew(l.partition) {
 			t.Errorf("%s: it is told, though it may have been undone", what)
 		}
-		l.state.CaughtUp()
 		o, err := l.state.Order(order)
 		must(t, err)
 		if (o != nil) != kept || slices.Contains(f.Anew(), l.partition) != kept || slices.Contains(j.from, 0) == kept {
