@@ -237,8 +237,9 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrPartitions), errors.Is(err, projections.ErrNewer),
 			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable), errors.Is(err, lane.ErrBeginning):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
-			m.stops(o, !errors.Is(err, lane.ErrNotFolded)) // what was undone is not told
-			err = errors.Join(err, state.Flush())          // until then the orders are told as they stood
+			// What was undone is not told.
+			m.stops(o, !errors.Is(err, lane.ErrNotFolded))
+			err = errors.Join(err, state.Flush()) // until then the orders are told as they stood
 			var heard func()
 			if wait, heard = stopped.again(err.Error(), m.now()); heard != nil {
 				m.alarm(ctx, p, err, heard)

@@ -194,6 +194,7 @@ func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
 		states[0].CaughtUp() // as a lane that serves
 		expect("Kafka tells nothing, not for as long as a session", true)
 		later(1, nil)
+		states[0].CaughtUp()
 		if expect("Kafka tells nothing, for as long as a session", false); i.Knows(0) {
 			t.Errorf("--standby %s: it knows of what others may own", mode)
 		}
