@@ -213,7 +213,8 @@ func TestWhyALaneEnded(t *testing.T) {
 			"closed, alarm, wait 1m0s, closed, wait 2m0s, served: true, closed",
 		},
 		{
-			"a gap, and Kafka does not say whether the journal has its beginning", []end{{takeover: gap, rebuilding: errors.New("away")}, {takeover: gap}, {takeover: gap}},
+			"a gap, and Kafka does not say whether the journal has its beginning",
+			[]end{{takeover: gap, rebuilding: errors.New("away")}, {takeover: gap}, {takeover: gap}},
 			"closed, wait 50ms, closed, wait 100ms, closed, alarm, wait 1m0s, served: true, closed",
 		},
 		{"what was folded was undone, and the journal has no beginning", []end{{takeover: undone}}, "closed, alarm, wait 1m0s, served: true, closed"},
@@ -257,8 +258,8 @@ func TestWhatIsToldWhereAPartitionIsStopped(t *testing.T) {
 	for why, told := range map[error]bool{lane.ErrBeginning: true, lane.ErrNotFolded: false} {
 		keepsWith(t, func(k *kept) {
 			k.pause = func(context.Context, int32, time.Duration) bool {
-				if err := k.ready(); k.membership.stopped(3) != told || !errors.Is(err, lane.ErrBeginning) {
-					t.Errorf("%v: orders are told: %t; %v", why, k.membership.stopped(3), err)
+				if err := k.ready(); k.stopped(3) != told || !errors.Is(err, lane.ErrBeginning) {
+					t.Errorf("%v: orders are told: %t; %v", why, k.stopped(3), err)
 				}
 				return true
 			}
