@@ -351,6 +351,9 @@ func (d *directory) know(topic string, s said) {
 		}
 	} else if was.config.limit > 0 && n > was.config.limit { // refusals of before say nothing of what it takes now
 		was.alone, was.learnt, was.learntLimit = false, time.Time{}, 0
+		if was.doubt.size > 0 {
+			was.doubt = doubt{}
+		}
 	}
 	switch same := s.config.limit == was.config.limit; {
 	case s.config.limit == 0:

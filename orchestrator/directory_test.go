@@ -428,6 +428,16 @@ func TestATopicThatTakesMoreAgain(t *testing.T) {
 		d.expects(t, topic, 500, "500 bytes are more than the 499", "")
 		says(2000)
 		d.expects(t, topic, 1500, "", "")
+		d.Refused(at(topic), "o-1", 500, true, kerr.MessageTooLarge) // once, which counts for nothing then
+		says(3000)
+		pass(proving + time.Millisecond)
+		d.Refused(at(topic), "o-1", 2500, true, kerr.MessageTooLarge)
+		says(2000)
+		says(3000)
+		d.expects(t, topic, 1500, "", "")
+		says(2000)
+		pass(proving)
+		says(2000)
 		if limit, alone := d.Batch(topic); limit != 2000 || alone {
 			t.Errorf("a batch has %d bytes, one record: %t", limit, alone)
 		}

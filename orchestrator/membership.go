@@ -215,6 +215,8 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		if somewhere {
 			wait, rebuilt, stuck = shortPause, false, new(atomic.Bool)
 		}
+		err = m.loses(p, err)
+		m.ended(o, err, somewhere)
 		anew := !rebuilt && (errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrPartitions))
 		if anew { // it may be the store that is wrong, and not the journal
 			switch again := l.Rebuild(ctx); {
@@ -226,9 +228,8 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			default:
 				anew, err = false, fmt.Errorf("%v; %w", err, again) // so it is tried again
 			}
+			m.fails(o, err)
 		}
-		err = m.loses(p, err)
-		m.ended(o, err, somewhere)
 		switch {
 		case errors.Is(err, projections.ErrDamaged):
 			m.fail(err)
@@ -323,6 +324,13 @@ func (m *membership) ended(o *ownership, err error, somewhere bool) {
 	if o.failures++; somewhere {
 		o.failures = 0
 	}
+}
+
+// fails notes why the partition is not served.
+func (m *membership) fails(o *ownership, why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o.failed = why
 }
 
 // loses notes which inputs were lost, if that is why a lane ended, and returns why its

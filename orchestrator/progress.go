@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // progress is how far the instance is with each partition, as it tells the group, and
@@ -34,6 +36,7 @@ type progress struct {
 
 	mu     sync.Mutex
 	heard  time.Time       // as of when Kafka told anything
+	unsaid error           // why it did not when it was asked last
 	last   map[int32]int64 // the ends
 	behind map[int32]int64 // how many records are not folded, as far as that is known
 	steps  string          // see [told]
@@ -73,7 +76,7 @@ func stepOf(behind, within int64) int {
 // nothing.
 func newProgress(partitions int32, within int64) *progress {
 	return &progress{
-		partitions: partitions, within: within, now: time.Now, heard: time.Now(), last: make(map[int32]int64),
+		partitions: partitions, within: within, now: time.Now, last: make(map[int32]int64),
 		steps: strings.Repeat(strconv.FormatInt(farthest, 36), int(partitions)),
 	}
 }
@@ -84,9 +87,7 @@ func (g *progress) look(ctx context.Context) error {
 	defer cancel()
 	asked := g.now()
 	ends, silent := g.ends(ask)
-	if len(ends) > 0 {
-		g.hearsKafka(asked)
-	}
+	g.hearsKafka(asked, len(ends) > 0, silent)
 	folded, err := g.folded() // waits for the follower, and those who join must not
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,21 +116,23 @@ func (g *progress) look(ctx context.Context) error {
 	return silent
 }
 
-func (g *progress) hearsKafka(asked time.Time) {
+func (g *progress) hearsKafka(asked time.Time, told bool, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.heard = asked
+	if g.unsaid = why; told || g.heard.IsZero() { // it listens from its first look on
+		g.heard = asked
+	}
 }
 
-// silent is for how long Kafka has told nothing, 0 unless the group may have given the
+// silent is for how long Kafka has told nothing, and why, 0 unless the group may have given the
 // instance's partitions to others since.
-func (g *progress) silent() time.Duration {
+func (g *progress) silent() (time.Duration, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if since := g.now().Sub(g.heard); since >= max(g.session, leastSilence) {
-		return since
+	if since := g.now().Sub(g.heard); !g.heard.IsZero() && since >= max(g.session, leastSilence) {
+		return since, cmp.Or(g.unsaid, errors.New("it named no partition"))
 	}
-	return 0
+	return 0, nil
 }
 
 // tells is how far the instance is.
@@ -243,7 +246,15 @@ func (i *Instance) folded() (map[int32]int64, error) {
 // comeCloser looks from time to time how far the instance is, has it follow what it is to
 // get next, and tells the group by rejoin once it is ready for that, until ctx ends.
 func (i *Instance) comeCloser(ctx context.Context, rejoin func()) {
+	cut := false
 	for pause(ctx, lookEvery) {
+		if silent := i.hears(); (silent != nil) != cut {
+			if cut = !cut; cut {
+				i.log.Warn("the instance does not hear from Kafka, and is not ready", "error", silent)
+			} else {
+				i.log.Info("the instance hears from Kafka again")
+			}
+		}
 		i.follower.Ahead(i.progress.ahead())
 		if err := i.progress.look(ctx); err != nil && ctx.Err() == nil {
 			i.log.Debug("cannot tell how far the partitions are", "error", err)
@@ -283,13 +294,13 @@ var ErrUnknownYet = errors.New("not known yet")
 // Knows says whether an order of partition p that is not in the store is not in the journal
 // either, but for what was written in the last seconds. It does not where the instance does
 // not hear from Kafka: others may have the partition.
-func (i *Instance) Knows(p int32) bool { return i.store.Known(p) && i.progress.silent() == 0 }
+func (i *Instance) Knows(p int32) bool { return i.store.Known(p) && i.hears() == nil }
 
 // hears fails with [ErrUnknownYet] if the instance does not hear from Kafka for so long that the
 // group may have given its partitions to others.
 func (i *Instance) hears() error {
-	if silent := i.progress.silent(); silent > 0 {
-		return fmt.Errorf("%w: this instance has not heard from Kafka for %s, and others may have its partitions; ask another instance", ErrUnknownYet, silent.Round(time.Second))
+	if silent, why := i.progress.silent(); silent > 0 {
+		return fmt.Errorf("%w: Kafka has not said to this instance for %s where the journals end, and others may have its partitions; ask another instance: %w", ErrUnknownYet, silent.Round(time.Second), why)
 	}
 	return nil
 }
@@ -336,7 +347,8 @@ func (i *Instance) knew(p int32) bool { return i.store.Known(p) || i.follower.Kn
 
 // caughtUp returns nil if the instance knows the partitions that it is to answer for, and
 // those that it is to get next; else what is missing. One that cannot be read is in
-// nobody's way, as long as others are known: it is the same for whoever comes next.
+// nobody's way, as long as others are known: it is the same for whoever comes next. One
+// whose journal has no beginning is: who comes next may be the last to have its state.
 func (i *Instance) caughtUp() error {
 	unknown := i.unknownYet(i.Elsewhere())
 	for _, p := range i.progress.ahead() {
@@ -346,7 +358,7 @@ func (i *Instance) caughtUp() error {
 	}
 	none := len(i.unknownYet(nil)) == int(i.partitions)
 	for _, p := range unknown {
-		if stands, _ := i.follower.Stands(p); !stands || none {
+		if stands, why := i.follower.Stands(p); !stands || none || errors.Is(why, lane.ErrBeginning) {
 			return fmt.Errorf("%d partitions are not caught up yet: %w", len(unknown), i.known(p))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -304,6 +305,34 @@ func TestHowFarAnInstanceIsThatFoldsAgain(t *testing.T) {
 			t.Errorf("it has folded %d, and must %d", folded[0], want)
 		}
 		must(t, i.follower.Once(t.Context()))
+	}
+	must(t, store.Close())
+}
+
+// A partition that cannot be read is in nobody's way, but where its journal has no beginning: who comes next would have
+// nothing to read, and who goes may be the last to have its state.
+func TestWhoCannotFoldAJournalIsNotReady(t *testing.T) {
+	store, err := projections.Temporary()
+	must(t, err)
+	clock, log := time.Now(), slog.New(slog.DiscardHandler)
+	now := func() time.Time { return clock }
+	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 2, store: store, progress: newProgress(2, 100)}
+	begins := func(context.Context, int32) (int64, error) { return 5, nil }
+	i.follower = lane.NewFollower(outOfRange{}, begins, false, log, now)
+	i.members = newMembership(i.follower, i.partitions, log)
+	i.members.joined = true
+	for p := range i.partitions {
+		state, err := store.Partition(p)
+		must(t, err)
+		i.follower.Follow(state, p)
+	}
+	for range 2 {
+		must(t, i.follower.Once(t.Context()))
+	}
+	clock = clock.Add(2 * time.Minute)
+	i.follower.Ends(clock, map[int32]int64{0: 5, 1: 0})
+	if err := i.Ready(); !errors.Is(err, ErrUnknownYet) || !strings.Contains(err.Error(), lane.ErrBeginning.Error()) || !i.Knows(1) {
+		t.Errorf("partition 1 is known: %t; %v", i.Knows(1), err)
 	}
 	must(t, store.Close())
 }

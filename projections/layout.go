@@ -135,7 +135,7 @@ var migrations = map[int]migration{
 			return r.err
 		case s == nil:
 			return nil
-		case s.waitedIn(Pause{Until: s.PausedAt}):
+		case s.waitedIn(Pause{Until: s.lastPause(o.Paused)}):
 			return fmt.Errorf("%w: ticks of schedule %s wait since before its last pause, and whether there was another is not in layout 18", errUnusable, events.ScheduleOf(id))
 		}
 		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}

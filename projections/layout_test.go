@@ -125,9 +125,13 @@ func TestSchedulesOfLayout18(t *testing.T) {
 		o.Schedule.Pauses = nil
 		now := appendRecord(nil, o)
 		err := migrations[18].rewrite(b, key, slices.Concat(now[:len(now)-1], payloads)) // the new count is a byte
-		if waits := !o.Schedule.Next.IsZero() && o.Schedule.PausedAt.After(o.Schedule.Next); waits || err != nil {
+		last := o.Schedule.PausedAt
+		if o.Paused { // and so is all that is known of a pause before
+			last = o.Schedule.Resumed
+		}
+		if waits := !o.Schedule.Next.IsZero() && last.After(o.Schedule.Next); waits || err != nil {
 			if !waits || !errors.Is(err, errUnusable) {
-				t.Fatalf("next is %v, it was paused at %v: %v", o.Schedule.Next, o.Schedule.PausedAt, err)
+				t.Fatalf("next is %v, it was paused at %v, now: %t: %v", o.Schedule.Next, o.Schedule.PausedAt, o.Paused, err)
 			}
 			return
 		}

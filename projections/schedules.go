@@ -30,7 +30,7 @@ type Schedule struct {
 	// Free is when the last of them ended: what was due before did not begin then for that reason.
 	Free time.Time
 	// Resumed and PausedAt are when it was resumed, and paused, last: what was due in between begins nothing. Pauses are
-	// those before of which ticks may wait for the end of an order, at most [events.MaxPauses]. It is not changed in place.
+	// those before of which ticks may wait for the end of an order. It is not changed in place.
 	Resumed, PausedAt time.Time
 	Pauses            []Pause
 	// Started and Skipped count its ticks since it was applied first, with those of backfills.
@@ -156,6 +156,14 @@ func (o *Order) goOnAsSchedule() {
 	if o.Hold != nil {
 		o.State, o.Reason, o.Alert, o.Hold = Pending, "", nil, nil
 	}
+}
+
+// lastPause is when the last pause began that may hide one before it: of one that goes on nothing has an end yet.
+func (s *Schedule) lastPause(goesOn bool) time.Time {
+	if goesOn {
+		return s.Resumed
+	}
+	return s.PausedAt
 }
 
 func pauseSchedule(o *Order, _ *Step, e *events.Event) {

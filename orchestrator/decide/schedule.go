@@ -491,7 +491,7 @@ func (k *ticks) decide() {
 	default:
 		k.start()
 		why := map[dueAs]string{busy: events.SkippedOverlap, paused: events.SkippedPaused}
-		for as == busy && overlap == events.OverlapQueueOne && !s.Next.IsZero() && why[k.is(s.Next)] != "" {
+		for as == busy && overlap == events.OverlapQueueOne && !s.Next.IsZero() && why[k.is(s.Next)] != "" && !k.spent() {
 			k.skip(k.alike(), why[k.is(s.Next)])
 		}
 	}

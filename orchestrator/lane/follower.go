@@ -82,6 +82,8 @@ const (
 	restartEvery = time.Minute
 	// beginsPatience is how long Kafka may take to say where journals begin.
 	beginsPatience = 2 * time.Second
+	// beginsAgain is after how long it is asked again where it did not.
+	beginsAgain = 5 * time.Second
 	// rereadAfter is how long a partition rests that could not be read.
 	rereadAfter = 250 * time.Millisecond
 )
@@ -288,11 +290,12 @@ func (f *Follower) Run(ctx context.Context, fail func(error)) {
 // Once waits for what there is to follow, and folds it. It fails with
 // [projections.ErrDamaged] if the state store turns out to be damaged.
 func (f *Follower) Once(ctx context.Context) error {
+	whole := f.whole(ctx) // first: what was fetched is taken at once
 	fetches := f.journals.Poll(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return f.take(fetches, f.whole(ctx))
+	return f.take(fetches, whole)
 }
 
 // take folds what one poll brought. Whole is what [Follower.whole] says.
@@ -414,8 +417,10 @@ func (f *Follower) wake(whole map[int32]error) {
 			continue
 		}
 		if rest.anew && lost != nil {
-			f.log.Error("the journal cannot be folded again; what was folded is kept", "partition", p, "error", lost)
-			rest.until = f.now().Add(restartEvery)
+			if rest.until = f.now().Add(beginsAgain); errors.Is(lost, ErrBeginning) {
+				rest.until = f.now().Add(restartEvery)
+			}
+			f.log.Error("the journal is not folded again; what was folded is kept", "partition", p, "error", lost)
 			f.resting[p] = rest
 			f.courses[p].why = lost
 			f.states[p].FellBehind()

@@ -147,8 +147,7 @@ func (l *Lane) full() bool {
 // crowded says that the batch is full without what is decided on now, whose unit it has already: alone nothing is too
 // much, or where a batch has one unit no order would be released.
 func (l *Lane) crowded() bool {
-	h := l.halves
-	return l.current.full() || h.most > 0 && len(l.current.units) > h.most || h.bytes > 0 && l.current.bytes >= h.bytes
+	return l.current.full() || l.halves.bytes > 0 && l.current.bytes >= l.halves.bytes
 }
 
 // unit is one of what a batch decides on: an input, or what is due of an order. Every

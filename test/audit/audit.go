@@ -49,6 +49,8 @@ type Audit struct {
 	// Forgetful are topics of requests that were deleted, and made again: what they had
 	// before is gone.
 	Forgetful []string
+	// Foreign says that others than lanes write where orders tell each other something. That need not have been sent.
+	Foreign bool
 }
 
 // inTime says whether a reply was surely there before its attempt ended: by Kafka's
@@ -123,7 +125,7 @@ func (n *namespace) books(a Audit) *Books {
 	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts, n.topics.Internal}) {
 		callers := slices.Contains(a.Callers, topic)
 		records := slices.DeleteFunc(slices.Collect(n.records(topic)), func(r *kgo.Record) bool {
-			return Copied(r) || callers && oracle.Emitted(r) || Returned(r) || topic == n.topics.Internal && Foreign(r)
+			return Copied(r) || callers && oracle.Emitted(r) || Returned(r) || a.Foreign && topic == n.topics.Internal && foreign(r)
 		})
 		if a.Twice && (topic == n.topics.Alerts || callers) {
 			records = slices.DeleteFunc(records, b.undone)
@@ -205,8 +207,8 @@ func Returned(r *kgo.Record) bool {
 // Forwarded says that a lane wrote a record where its order lives, since it stood elsewhere.
 func Forwarded(r *kgo.Record) bool { return events.Header(r, "waybill_forwarded_from") != "" }
 
-// Foreign says that a record is of no lane: these write in transactions.
-func Foreign(r *kgo.Record) bool { return !r.Attrs.IsTransactional() }
+// foreign says that a record is of no lane: these write in transactions.
+func foreign(r *kgo.Record) bool { return !r.Attrs.IsTransactional() }
 
 // Copied says that a record was there before: it was forwarded, or put back by somebody who found it among the dead
 // letters.

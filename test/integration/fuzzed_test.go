@@ -86,6 +86,7 @@ func setting(t *testing.T, variable string, otherwise int64) int64 {
 func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	t.Logf("WAYBILL_FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed)
 	w := newWorld(t, b)
+	w.Foreign = true
 	w.Caller("caller")
 	i := w.Run("i-1", t.TempDir(), func(c *orchestrator.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(brief{t.Output()}, nil))

@@ -585,7 +585,7 @@ func TestAnInstanceThatDoesNotHearFromKafka(t *testing.T) {
 			}
 			mend := sync.OnceFunc(c.cut(w, wire, two))
 			t.Cleanup(mend)
-			const silent = "has not heard from Kafka for "
+			const silent = "Kafka has not said to this instance for "
 			w.until("it says that it does not hear from Kafka", func() error {
 				if status, _, body := w.asks(http.MethodGet, web.URL+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, silent) {
 					return fmt.Errorf("%d %s", status, body)

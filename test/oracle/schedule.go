@@ -247,6 +247,11 @@ func (l *Ledger) skips(e *events.Event, s *Schedule) {
 		holds = e.At.Sub(e.Tick) > time.Minute || s.Says.Window != ""
 	case events.SkippedPaused:
 		holds = s.pausedAt(s.Begins) && (s.Says.Jitter != "" || s.pausedAt(e.Last))
+		if every, err := time.ParseDuration(s.Says.Every); err == nil && s.Says.Jitter == "" {
+			for tick := e.Tick; holds && tick.Before(e.Last); tick = tick.Add(every) {
+				holds = s.pausedAt(tick)
+			}
+		}
 	case events.SkippedTooMany:
 		holds = len(s.Open) >= events.MaxOpen
 	case events.SkippedReplaced:

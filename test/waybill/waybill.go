@@ -48,6 +48,7 @@ type Waybill struct {
 	Topics    events.Topics
 	Admin     *kadm.Client
 	Instances []*Instance // all that were run, in turn
+	Foreign   bool        // see [audit.Audit]
 
 	keys    func() *proof.Keys // of the instances, nil if they have none
 	audited map[string]int64   // up to where, see ends; nil if it was not yet
@@ -232,7 +233,7 @@ func (w *Waybill) ends(t testing.TB) map[string]int64 {
 
 func (w *Waybill) audit(t testing.TB) *audit.Books {
 	t.Helper()
-	a := audit.Audit{Rest: true, Callers: w.Callers}
+	a := audit.Audit{Rest: true, Callers: w.Callers, Foreign: w.Foreign}
 	if w.keys != nil {
 		a.Keys = w.keys()
 	}

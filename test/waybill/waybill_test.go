@@ -174,6 +174,7 @@ func TestTheBooksAreHeldAgainstWhatIsForeign(t *testing.T) {
 	for kind, says := range map[events.Type]string{"": "", events.ChildWanted: `order "o-1" has none of this id do its step fly`} {
 		during := &trial{TB: t}
 		w := waybill.Start(during)
+		w.Foreign = true
 		w.Register(w.Instances[0], "workflow: trip\nsteps: [{name: fly, agent: airline, timeout: 1h}]")
 		w.Produce(&kgo.Record{
 			Topic: w.Topics.Internal, Key: []byte("@o-1/fly"), Headers: []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}},
