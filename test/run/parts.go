@@ -42,7 +42,7 @@ const (
 	// as long.
 	voluminous = "^(TestWideOrdersWithLargeInputs|TestABurstWaitsForItsAgent|TestFuzzedRecords|TestTurnsAreTriedOut|" +
 		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|" +
-		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestADeadLetter|TestTornJournal|TestAFloodIsBounded)$|^TestOperator$/^a_thousand$"
+		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded)$|^TestOperator$/^a_thousand$"
 )
 
 // part is one run of go test.
@@ -82,13 +82,13 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		}
 	}
 	alonePlain, aloneRaced := split(alone, plain)
-	large := within(packages, "cmd/waybill", "events/fetch", "orchestrator", "orchestrator/lane")
+	large := within(packages, "cmd/waybill", "events/fetch", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
 		simulated,
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
-		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
+		{packages: aloneRaced, race: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
 		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
