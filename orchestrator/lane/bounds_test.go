@@ -139,3 +139,31 @@ steps: [{name: patient, agent: phone, after: []}, {name: call, agent: phone, do:
 		t.Errorf("it wrote %v; %d wait", all, l.away.topics[topic].len())
 	}
 }
+
+// By a clock that is in doubt no wait is over. It goes on, is not looked at again and again, and is over once the clock is
+// right.
+func TestAWaitIsNotOverByAClockInDoubt(t *testing.T) {
+	l, world := newLane(t)
+	now := events.Time(time.Now())
+	l.at(&now)
+	world.flows.Add(parseFlow(t, boundedFlow))
+	world.away[l.topics.Requests("phone")] = "it does not exist"
+	l.waitFor(t, 1)
+	l.wrote(t)
+	l.clock.stamped = true
+	l.clock.off.Store(int64(10 * time.Minute))
+	now = now.Add(time.Hour)
+	looked := 0
+	world.looked = func() {
+		if looked++; looked > 10 {
+			t.Fatal("it is looked at again and again")
+		}
+	}
+	if all := l.wrote(t); len(all) > 0 || len(l.away.steps) != 1 || len(l.away.bounds) != 1 {
+		t.Errorf("it wrote %v; %d wait, %d of them not for ever", all, len(l.away.steps), len(l.away.bounds))
+	}
+	l.clock.stamped = false
+	if all := l.wrote(t); all["waybill.step.failed"] != 1 {
+		t.Errorf("by a clock that is right it wrote %v", all)
+	}
+}
