@@ -176,8 +176,7 @@ func startContainer(ctx context.Context, onHost bool) (*Broker, error) {
 		return nil, err
 	}
 	r := request(name, port, spare)
-	if onHost { // where it is measured
-		delete(r.Env, "KAFKA_OPTS")
+	if onHost {
 		r.ExposedPorts = nil
 		r.HostConfigModifier = func(c *dockercontainer.HostConfig) { c.NetworkMode = "host" }
 		r.Env["KAFKA_CONTROLLER_QUORUM_VOTERS"] = "1@127.0.0.1:" + spare
@@ -297,8 +296,6 @@ func request(name, port string, others ...string) testcontainers.ContainerReques
 			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
 			"KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS":     strconv.FormatInt(minSessionTimeout.Milliseconds(), 10),
 			"KAFKA_HEAP_OPTS":                        "-Xms256m -Xmx1g",
-			// Tests ask little of a broker, and to compile it as well as can be takes Java a quarter of all the time it has.
-			"KAFKA_OPTS": "-XX:TieredStopAtLevel=1",
 			// On a machine that is busy with tests a broker may be slow to tell its own controller that it is there: after
 			// nine seconds, as usual, no partition would have a leader.
 			"KAFKA_BROKER_SESSION_TIMEOUT_MS": "30000",
