@@ -135,13 +135,22 @@ var migrations = map[int]migration{
 			return r.err
 		case s == nil:
 			return nil
-		case s.waitedIn(Pause{Until: s.lastPause(o.Paused)}):
+		case s.waitedIn(Pause{Until: hides(o)}):
 			return fmt.Errorf("%w: ticks of schedule %s wait since before its last pause, and whether there was another is not in layout 18", errUnusable, events.ScheduleOf(id))
 		}
 		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
 		w.since19(o)
 		return b.Set(key, append(w.b, r.b...), nil)
 	}},
+}
+
+// hides is up to when layout 18 may have forgotten a pause of a schedule: until its last began, or, while that goes on, until
+// the one before it ended, which is known yet.
+func hides(o *Order) time.Time {
+	if o.Paused {
+		return o.Schedule.Resumed
+	}
+	return o.Schedule.PausedAt
 }
 
 // A migration rewrites all keys of one kind.

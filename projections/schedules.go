@@ -158,14 +158,6 @@ func (o *Order) goOnAsSchedule() {
 	}
 }
 
-// lastPause is when the last pause began that may hide one before it: of one that goes on nothing has an end yet.
-func (s *Schedule) lastPause(goesOn bool) time.Time {
-	if goesOn {
-		return s.Resumed
-	}
-	return s.PausedAt
-}
-
 func pauseSchedule(o *Order, _ *Step, e *events.Event) {
 	s := o.Schedule
 	if before := (Pause{s.PausedAt, s.Resumed}); s.waitedIn(before) {

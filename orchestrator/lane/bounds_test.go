@@ -85,20 +85,27 @@ func TestAWaitIsBounded(t *testing.T) {
 	}
 }
 
-// A wait that ended, and another that began since, is not held against the one before.
-func TestAWaitBeginsAnew(t *testing.T) {
-	l, world := newLane(t)
-	now := events.Time(time.Now())
-	l.at(&now)
+// waitsForAnHour is a lane in which one step waits for an agent that is away, for an hour at most, and its clock.
+func waitsForAnHour(t *testing.T) (l *Lane, world *still, now *time.Time) {
+	t.Helper()
+	l, world = newLane(t)
+	now = new(events.Time(time.Now()))
+	l.at(now)
 	world.flows.Add(parseFlow(t, boundedFlow))
 	world.away[l.topics.Requests("phone")] = "it does not exist"
 	l.waitFor(t, 1)
 	l.wrote(t)
+	return l, world, now
+}
+
+// A wait that ended, and another that began since, is not held against the one before.
+func TestAWaitBeginsAnew(t *testing.T) {
+	l, _, now := waitsForAnHour(t)
 	var id string
 	for s := range l.away.steps {
 		id = s.order
 	}
-	now = now.Add(time.Hour / 2)
+	*now = now.Add(time.Hour / 2)
 	for n, command := range []string{events.CommandPause, events.CommandResume} {
 		r := typed(l.topics.Commands, string(events.OrderCommand), id, fmt.Sprintf(`{"command":%q}`, command))
 		r.Offset = int64(n)
@@ -107,11 +114,11 @@ func TestAWaitBeginsAnew(t *testing.T) {
 	}
 	l.wrote(t) // it is passed over, since it is in the line
 	before := maps.Clone(l.away.steps)
-	now = now.Add(time.Hour / 2)
+	*now = now.Add(time.Hour / 2)
 	if all := l.wrote(t); len(all) > 0 || len(before) != 1 || !maps.Equal(l.away.steps, before) {
 		t.Errorf("after half of the second wait it wrote %v; it waits as %v, and waited as %v", all, l.away.steps, before)
 	}
-	now = now.Add(time.Hour / 2)
+	*now = now.Add(time.Hour / 2)
 	if all := l.wrote(t); all["waybill.step.failed"] != 1 {
 		t.Errorf("after the second wait it wrote %v", all)
 	}
@@ -143,16 +150,10 @@ steps: [{name: patient, agent: phone, after: []}, {name: call, agent: phone, do:
 // By a clock that is in doubt no wait is over. It goes on, is not looked at again and again, and is over once the clock is
 // right.
 func TestAWaitIsNotOverByAClockInDoubt(t *testing.T) {
-	l, world := newLane(t)
-	now := events.Time(time.Now())
-	l.at(&now)
-	world.flows.Add(parseFlow(t, boundedFlow))
-	world.away[l.topics.Requests("phone")] = "it does not exist"
-	l.waitFor(t, 1)
-	l.wrote(t)
+	l, world, now := waitsForAnHour(t)
 	l.clock.stamped = true
 	l.clock.off.Store(int64(10 * time.Minute))
-	now = now.Add(time.Hour)
+	*now = now.Add(time.Hour)
 	looked := 0
 	world.looked = func() {
 		if looked++; looked > 10 {
