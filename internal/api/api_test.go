@@ -29,6 +29,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/waybill"
 )
 
@@ -111,13 +112,15 @@ func (s *stage) attach() {
 
 func (s *stage) until(done func() bool) {
 	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), oracle.Patience)
+	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
 		select {
 		case <-tick.C:
-		case <-s.Context().Done():
-			s.Fatal("the test ended before what it waits for")
+		case <-ctx.Done():
+			s.Fatalf("what the test waits for does not come; the instance: %v", s.instance.Ready())
 		}
 	}
 }
