@@ -27,7 +27,12 @@ type due struct {
 	// spared says that something was passed over that was due, since a reply of its order was
 	// read and not decided on; and that this may be over.
 	spared bool
+	since  time.Time // when it was found, by the timer
+	told   bool      // that it is held up was said
 }
+
+// heldUpAfter is how long what is due waits before the log says for what.
+const heldUpAfter = time.Minute
 
 // repliesPatience is how long what is due waits for replies that cannot be read: of
 // a partition without a leader, or behind a transaction that somebody leaves open.
@@ -148,7 +153,7 @@ func (l *Lane) find() error {
 	found := l.pending(expired)
 	l.look = l.look || len(found) == 0 && len(expired) == DueAtOnce // all of them wait for somebody
 	l.away.whole = len(expired) < DueAtOnce
-	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.repliesReached(), spared: spared}
+	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.repliesReached(), spared: spared, since: l.time.Timer()}
 	return err
 }
 
@@ -170,6 +175,7 @@ func (l *Lane) repliesRead() bool {
 // taken it counts for how long what is due waits for replies.
 func (l *Lane) tick(taken bool) {
 	waits := len(l.due.found) > 0
+	l.tellHeldUp()
 	if check := l.check(); !l.asking && (check || waits && l.due.end < 0 && l.clock.off.Load() == 0) {
 		l.due.asks = true
 	}
@@ -183,6 +189,28 @@ func (l *Lane) tick(taken bool) {
 	if l.fair() && !l.repliesRead() {
 		l.log.Warn("replies cannot be read, and what has expired does not wait for them any longer", "position", l.due.read, "end", l.due.end, "waited", repliesPatience)
 	}
+}
+
+// tellHeldUp says once for what those wait that are due, and not for their agents.
+func (l *Lane) tellHeldUp() {
+	d := &l.due
+	waited := l.time.Timer().Sub(d.since)
+	if len(d.found) == 0 || d.told || waited < heldUpAfter {
+		return
+	}
+	d.told = true
+	why := "its turn to be committed"
+	switch {
+	case !l.believed():
+		why = "Kafka to say whether the clock is right"
+	case d.end < 0:
+		why = "Kafka to say where the replies end"
+	case !l.repliesRead():
+		why = "replies that cannot be read yet"
+	case d.spared:
+		why = "replies of its order that were read to be decided on"
+	}
+	l.log.Warn("what has expired waits, and not for its agents", "steps", len(d.found), "waited", waited, "for", why, "position", l.repliesReached(), "end", d.end)
 }
 
 // ask has Kafka asked, if something is to be asked and nothing was.

@@ -1,10 +1,14 @@
 package lane
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,6 +176,42 @@ func TestRepliesThatCannotBeRead(t *testing.T) {
 	}
 	l.current = newBatch()
 	s.plays("it has waited", 1, projections.Expired, tick, look)
+}
+
+// What is due and held up for long is said in the log, once, with what it waits for.
+func TestWhatHoldsUpWhatIsDue(t *testing.T) {
+	for _, c := range []struct {
+		waits  string
+		before []Happened
+		set    func(*Lane)
+	}{
+		{waits: "Kafka to say where the replies end"},
+		{waits: "replies that cannot be read yet", before: []Happened{told(9)}},
+		{waits: "Kafka to say whether the clock is right", set: func(l *Lane) { l.clock.stamped = true; l.clock.off.Store(1) }},
+		{waits: "replies of its order that were read to be decided on", before: []Happened{told(7)}, set: func(l *Lane) { l.due.spared = true }},
+		{waits: "its turn to be committed", before: []Happened{told(7)}},
+	} {
+		l, s := overdue(t)
+		var log bytes.Buffer
+		l.log = slog.New(slog.NewTextHandler(&log, nil))
+		s.plays("found", 1, projections.Running, append([]Happened{tick, look}, c.before...)...)
+		if c.set != nil {
+			c.set(l)
+		}
+		timer, later := l.time.Timer, heldUpAfter-time.Second
+		l.time.Timer = func() time.Time { return timer().Add(later) }
+		l.tellHeldUp()
+		if log.Len() > 0 {
+			t.Errorf("%s: it is said before its time: %s", c.waits, log.String())
+		}
+		later = heldUpAfter + time.Second
+		for range 2 {
+			l.tellHeldUp()
+		}
+		if told := log.String(); strings.Count(told, "\n") != 1 || !strings.Contains(told, "for="+strconv.Quote(c.waits)) || !strings.Contains(told, "steps=3") {
+			t.Errorf("%s: the log says %q", c.waits, told)
+		}
+	}
 }
 
 // ends is a broker of one partition that ends somewhere.
