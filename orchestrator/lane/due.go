@@ -27,8 +27,8 @@ type due struct {
 	// spared says that something was passed over that was due, since a reply of its order was
 	// read and not decided on; and that this may be over.
 	spared bool
-	since  time.Time // when it was found, by the timer
-	told   bool      // that it is held up was said
+	held   int  // ticks since it was found, or some of it decided on
+	told   bool // that it is held up was said
 }
 
 // heldUpAfter is how long what is due waits before the log says for what.
@@ -76,6 +76,7 @@ func (l *Lane) supervise() error {
 		l.due = due{}
 		return nil
 	}
+	l.due.held = 0
 	l.prepare(nil)
 	env, undecided := l.env(), l.undecided()
 	for i, s := range l.due.found {
@@ -153,7 +154,7 @@ func (l *Lane) find() error {
 	found := l.pending(expired)
 	l.look = l.look || len(found) == 0 && len(expired) == DueAtOnce // all of them wait for somebody
 	l.away.whole = len(expired) < DueAtOnce
-	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.repliesReached(), spared: spared, since: l.time.Timer()}
+	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.repliesReached(), spared: spared}
 	return err
 }
 
@@ -191,10 +192,12 @@ func (l *Lane) tick(taken bool) {
 	}
 }
 
-// tellHeldUp says once for what those wait that are due, and not for their agents.
+// tellHeldUp says once for what those wait that are due, and not for their agents nor for replies of their orders that were
+// read. It is called once a tick.
 func (l *Lane) tellHeldUp() {
 	d := &l.due
-	waited := l.time.Timer().Sub(d.since)
+	d.held++
+	waited := time.Duration(d.held) * l.cfg.SuperviseEvery
 	if len(d.found) == 0 || d.told || waited < heldUpAfter {
 		return
 	}
@@ -207,8 +210,6 @@ func (l *Lane) tellHeldUp() {
 		why = "Kafka to say where the replies end"
 	case !l.repliesRead():
 		why = "replies that cannot be read yet"
-	case d.spared:
-		why = "replies of its order that were read to be decided on"
 	}
 	l.log.Warn("what has expired waits, and not for its agents", "steps", len(d.found), "waited", waited, "for", why, "position", l.repliesReached(), "end", d.end)
 }

@@ -437,6 +437,33 @@ func TestAway(t *testing.T) {
 	})
 }
 
+// An agent that comes and goes is there for good: no lane leaves it alone for long after that, whatever it heard of it
+// meanwhile.
+func TestAwayAgainAndAgain(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1_000, skips)
+		m.takes("a", time.Second/20)
+		m.timeouts["a"] = 5 * time.Second
+		const goes, until, every = 30 * time.Second, 5 * time.Minute, time.Second / 10
+		n := int(until / every)
+		for i := range n {
+			m.in(time.Duration(i)*every, func() {
+				m.wait(&modelStep{lane: m.random.IntN(lanes), operation: "a", timeout: 5 * time.Second})
+			})
+		}
+		for at := goes; at < until; at += goes {
+			m.in(at, func() { m.away = true })
+			m.in(at+goes-2*time.Second, func() { m.away = false; m.agent() })
+		}
+		m.run(n, time.Hour)
+		more := 0.05
+		if lanes == 1 { // it goes by what it asks itself
+			more = 0.25
+		}
+		m.ended(n, m.expired, until, more)
+	})
+}
+
 // An agent is away for ten minutes, and each lane has an order for it now and then. Those of an
 // instance wait for it together, and only who is alone in the whole of it fails.
 func TestAwayFromATrickle(t *testing.T) {
@@ -526,6 +553,30 @@ func TestASlowAgentOfOneInstance(t *testing.T) {
 				m.submit(400, "a", 5*time.Second)
 				m.run(400, 2*time.Hour)
 				m.ended(400, 1_200, 400*time.Second/2, 3)
+			})
+		}
+	}
+}
+
+// Where each instance has few of the lanes, and hears of few answers.
+func TestASlowAgentOfManyInstances(t *testing.T) {
+	for _, instances := range []int{12, 16} {
+		for _, skips := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d instances, skips %v", instances, skips), func(t *testing.T) {
+				t.Parallel()
+				const lanes = 64
+				m, signs := newModel(t, lanes, 1, skips), make([]Signs, instances)
+				for n, l := range m.lanes {
+					l.window = New(100./lanes, 0, uint64(n), signs[n%instances].Of("a"))
+				}
+				m.takes("a", time.Second/2)
+				m.submit(640, "a", 5*time.Second)
+				m.run(640, 2*time.Hour)
+				took, needs := m.last.Sub(m.began), 640*time.Second/2
+				t.Logf("%d done, %d failed, %d expired, %d late, in %s of %s", m.done, m.failed, m.expired, m.late, took, needs)
+				if m.failed > 640/100 || m.expired > 7*640 || took > 4*needs {
+					t.Errorf("%d of 640 are done, %d failed, %d attempts expired, in %s of %s", m.done, m.failed, m.expired, took, needs)
+				}
 			})
 		}
 	}

@@ -91,6 +91,8 @@ type Window struct {
 	probe   time.Duration
 	away    time.Time // since when it counts as away
 	told    bool      // that is what the lane was told, and nothing that it asked for
+	// vain is how long after one that found out the next does at the earliest, longer with each until one is answered.
+	vain time.Duration
 
 	// late are attempts that expired, and that the agent may still work on: while answers
 	// to such ones come.
@@ -162,9 +164,12 @@ func (s *Signs) Of(agent string) *Sign {
 // was asked for.
 type Sign struct {
 	last, inTime atomic.Int64
+	atOnce       atomic.Int64 // when the newest was asked for that it answered at once, as if nothing queued
+	spent        atomic.Int64 // what that was when a lane asked because of it
 	expired      atomic.Int64 // attempts, asked for after that, since it answered
 	wanted       atomic.Int64 // attempts under way, waiting or resting, in all lanes
 	waiting      atomic.Int64 // of these, those that wait
+	under        atomic.Int64 // and those under way
 }
 
 func (s *Sign) given(now time.Time, inTime bool) {
@@ -172,6 +177,15 @@ func (s *Sign) given(now time.Time, inTime bool) {
 	s.expired.Store(0)
 	if inTime {
 		s.inTime.Store(now.UnixNano())
+	}
+}
+
+// answered says that an attempt was answered in time that was asked for at a time, and whether at once.
+func (s *Sign) answered(asked, now time.Time, atOnce bool) {
+	s.given(now, true)
+	at, newest := asked.UnixNano(), s.atOnce.Load()
+	if atOnce && !asked.After(now) && (at > newest || newest > now.UnixNano()) { // a clock was set back
+		s.atOnce.Store(at)
 	}
 }
 
@@ -229,6 +243,12 @@ func (w *Window) Waits(name string, timeout time.Duration, more int) {
 // the window knows it again.
 func (w *Window) Asked(name string, timeout time.Duration, asked, now time.Time) {
 	w.idles(now)
+	if at := w.findsOut(); !at.IsZero() {
+		if free, _ := w.free(name, timeout, now); free == 0 {
+			w.vain = min(max(2*w.vain, 2*probeFirst), probeLongest)
+			w.sign.spent.Store(w.sign.atOnce.Load())
+		}
+	}
 	w.Known(name, timeout, asked)
 	w.used, w.needed = max(w.used, w.queue(now)), w.needed || w.waiting > 0
 	w.last, w.operation(name).last = now, now
@@ -255,6 +275,7 @@ func (w *Window) idles(now time.Time) {
 func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 	o := w.operation(name)
 	w.sign.wanted.Add(1)
+	w.sign.under.Add(1)
 	o.out++
 	w.under++
 	w.sums = sums{}
@@ -302,6 +323,7 @@ func (w *Window) remove(o *operation, timeout time.Duration, asked time.Time) {
 func (w *Window) less(r *requests, n int) {
 	r.of.bounds(r.timeout, -n)
 	w.sign.wanted.Add(int64(-n))
+	w.sign.under.Add(int64(-n))
 	r.of.out -= n
 	w.under -= n
 	w.sums = sums{}
@@ -446,6 +468,7 @@ func (w *Window) Wanted() int { return int(w.sign.wanted.Load()) }
 func (w *Window) Close() {
 	w.sign.wanted.Add(-int64(w.under + w.waiting + w.resting))
 	w.sign.waiting.Add(-int64(w.waiting))
+	w.sign.under.Add(-int64(w.under))
 }
 
 // allowance is how long any request may queue, in seconds.
@@ -504,7 +527,7 @@ func (w *Window) WasAway(now time.Time) {
 
 // Rested says that nothing was wanted of the agent for long: what was known of it is of before.
 func (w *Window) Rested() {
-	w.silence, w.probe, w.told = 0, 0, false
+	w.silence, w.probe, w.vain, w.told = 0, 0, 0, false
 	w.late, w.lateAt, w.lateFor = 0, time.Time{}, 0
 }
 
@@ -543,6 +566,11 @@ func (w *Window) Excuses(name string, timeout time.Duration, asked time.Time, at
 // answer may make room; and so does time, if again is not zero.
 func (w *Window) Free(name string, timeout time.Duration, now time.Time) (n int, again time.Time) {
 	n, again = w.free(name, timeout, now)
+	if n == 0 && w.operation(name).out == 0 && !now.Before(w.reopens) {
+		if at := w.findsOut(); !at.IsZero() && (again.IsZero() || at.Before(again)) {
+			n, again = one(!now.Before(at)), at
+		}
+	}
 	if w.most > 0 {
 		n = min(n, max(0, w.most-w.Out()))
 	}
@@ -550,6 +578,33 @@ func (w *Window) Free(name string, timeout time.Duration, now time.Time) (n int,
 		again = time.Time{}
 	}
 	return n, again
+}
+
+// findsOut is when one leaves at the latest of an operation of which none is under way, be the agent away, slow or far
+// behind as far as this lane knows: soon after the last request if it answers others at once, so that it has nothing to do;
+// about one lane after the other asks because of that. So it is where the instance wants so little of an agent that it
+// makes no queue, and none of it is under way, whose answer could tell; but not just after a late answer. Each that leaves
+// so makes it rarer. Else zero.
+func (w *Window) findsOut() time.Time {
+	pause := max(probeFirst, w.vain)
+	switch {
+	case w.answersOthers():
+		return w.last.Add(w.random(pause))
+	case w.sign.under.Load() > 0 || w.sign.wanted.Load() > silent:
+		return time.Time{}
+	}
+	at, late := w.last.Add(w.random(max(pause, min(w.probe, probeLongest)))), w.lateAt.Add(w.random(lateLeast))
+	if late.After(at) {
+		return late
+	}
+	return at
+}
+
+// answersOthers says that the agent answered another lane at once what was asked for after this lane's last request, and
+// that no lane has asked because of that.
+func (w *Window) answersOthers() bool {
+	at := w.sign.atOnce.Load()
+	return at != w.sign.spent.Load() && at > w.last.UnixNano()
 }
 
 func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int, again time.Time) {
@@ -670,6 +725,7 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 	over := max(1, 2*o.quick().Seconds())
 	o.rate = o.rate*math.Exp(-max(0, now.Sub(o.at).Seconds())/over) + 1/over
 	o.at, w.queued = now, took-o.work()
+	w.sign.answered(asked, now, now.Sub(asked) <= timeout/quickWork+min(o.quick(), timeout/4))
 	w.isThere(asked, now)
 	queued := (took - o.work()).Seconds() / max(allowance, 1e-9)
 	w.least = min(w.least, queued)
@@ -702,7 +758,7 @@ func (w *Window) StillAt(name string, timeout time.Duration, asked, now time.Tim
 func (w *Window) isThere(asked, now time.Time) {
 	w.sign.given(now, true)
 	if !asked.Before(w.expired) {
-		w.silence, w.probe, w.late = 0, 0, 0
+		w.silence, w.probe, w.late, w.vain = 0, 0, 0, 0
 	}
 }
 

@@ -400,6 +400,195 @@ func TestBackFromAway(t *testing.T) {
 	}
 }
 
+// An agent that answers others at once what they asked for later has no queue: those that leave it alone for long, because
+// it was away or far behind, find out, one after the other.
+func TestWhoAnswersOthersAtOnce(t *testing.T) {
+	const timeout, left = 5 * time.Second, 300. // when the last request left
+	for _, c := range []struct {
+		name  string
+		late  bool    // it answered late, and did not expire often enough to be away
+		work  float64 // that takes
+		asked float64 // by the other lane, after that
+		took  float64
+		free  int
+	}{
+		{name: "it answers at once", asked: 1, took: 0.4, free: 1},
+		{name: "it answers in time", asked: 1, took: 0.6},
+		{name: "it answers at once for what its work takes", work: 1, asked: 1, took: 1.4, free: 1},
+		{name: "its work may be a queue that was always there", work: 1.5, asked: 1, took: 1.8},
+		{name: "it answered what was asked for before", asked: -1, took: 0.4},
+		{name: "it was far behind, and answers at once", late: true, asked: 1, took: 0.4, free: 1},
+		{name: "it is far behind", late: true, asked: 1, took: 0.6},
+	} {
+		sign := new(Sign)
+		other := New(100, 0, 1, sign)
+		answers := func(asked, took float64) {
+			other.Asked("do", timeout, after(asked), after(asked))
+			other.Answered("do", timeout, true, after(asked), after(asked), after(asked+took), after(asked+took))
+		}
+		answers(0, c.work)
+		shy := []*Window{New(100, 0, 0, sign), New(100, 0, 2, sign)}
+		expired := 20
+		if c.late {
+			expired = silent
+		}
+		for _, w := range shy {
+			w.Waits("do", timeout, 40)
+			for n := range expired {
+				asked := after(left - float64(expired-1-n))
+				w.Asked("do", timeout, asked, asked)
+				sign.given(after(left+2), false)
+				w.Expired("do", timeout, asked, after(left+2))
+			}
+			if c.late {
+				w.rate = slowest
+				w.Late(after(left-1), after(left+1))
+				w.Late(after(left), after(left+2))
+			}
+		}
+		free := func(at float64, want ...int) {
+			t.Helper()
+			for n, w := range shy {
+				if got, _ := w.Free("do", timeout, after(left+at)); got != want[n] {
+					t.Errorf("%s: %d of lane %d may leave after %v s, not %d", c.name, got, n, at, want[n])
+				}
+			}
+		}
+		free(2.9, 0, 0)
+		answers(left+c.asked, c.took)
+		free(3, c.free, c.free)
+		if c.free == 0 {
+			continue
+		}
+		shy[0].Asked("do", timeout, after(left+3), after(left+3))
+		free(3.1, 0, 0)
+		shy[0].Answered("do", timeout, true, after(left+3), after(left+3), after(left+3.4), after(left+3.4))
+		if got, _ := shy[1].Free("do", timeout, after(left+3.5)); got != 1 {
+			t.Errorf("%s: %d of the other may leave then", c.name, got)
+		}
+	}
+}
+
+// An instance that wants little of an agent, none of which is under way, finds out, however rarely the lane asks and whatever
+// expired: so little is no queue, and no other lane could hear from the agent. But not while windows run empty.
+func TestWhoWantsLittle(t *testing.T) {
+	const timeout = 5 * time.Second
+	for _, c := range []struct {
+		name  string
+		set   func(w, other *Window)
+		shy   func(w *Window)
+		free  int
+		pause float64 // until another one, if that one expires
+	}{
+		{name: "nothing is under way", free: 1, pause: 2},
+		{name: "it is away", shy: func(w *Window) { w.silence, w.probe = silent+1, 8*time.Second }, pause: 8},
+		{name: "it is far behind", shy: func(w *Window) { w.late, w.lateAt, w.lateFor = 9, after(-20), lateLongest }, free: 1, pause: 2},
+		{name: "it answered late just now", shy: func(w *Window) { w.late, w.lateAt, w.lateFor = 9, after(-1), lateLongest }},
+		{name: "another lane has asked", set: func(_, other *Window) { other.Known("do", timeout, after(1)) }},
+		{name: "one had, and ended", free: 1, pause: 2, set: func(_, other *Window) {
+			other.Known("do", timeout, after(1))
+			other.Ended("do", timeout, after(1))
+		}},
+		{name: "one had, and the lane ended", free: 1, pause: 2, set: func(_, other *Window) {
+			other.Known("do", timeout, after(1))
+			other.Close()
+		}},
+		{name: "another lane wants more", set: func(_, other *Window) { other.Waits("do", timeout, silent) }},
+		{name: "windows run empty", set: func(w, _ *Window) { w.empty, w.reopens = after(3), after(4) }},
+	} {
+		sign := new(Sign)
+		w, other := New(100, 0, 0, sign), New(100, 0, 1, sign)
+		w.rate = slowest
+		w.Waits("do", timeout, silent-1)
+		w.Asked("do", timeout, after(0), after(0))
+		w.Ended("do", timeout, after(0))
+		if c.set != nil {
+			c.set(w, other)
+		}
+		if c.shy != nil {
+			c.shy(w)
+		}
+		if got, _ := w.Free("do", timeout, after(2)); got != c.free {
+			t.Errorf("%s: %d may leave, not %d", c.name, got, c.free)
+		}
+		if c.pause == 0 {
+			continue
+		}
+		w.Asked("do", timeout, after(2), after(2))
+		w.Ended("do", timeout, after(2))
+		_, again := w.Free("do", timeout, after(2))
+		if pause := again.Sub(after(2)).Seconds(); pause < c.pause/2 || pause > 1.5*c.pause {
+			t.Errorf("%s: the next may leave after %v s, not about %v s", c.name, pause, c.pause)
+		}
+	}
+}
+
+// What an agent answers is believed of it after the clock was set back, too; and what seems to have been answered before it
+// was asked for is not at once.
+func TestAtOnceByAClockThatIsSetBack(t *testing.T) {
+	const timeout = 5 * time.Second
+	sign := new(Sign)
+	w, other := New(100, 0, 0, sign), New(100, 0, 1, sign)
+	w.Waits("do", timeout, 40)
+	answers := func(asked, at float64) {
+		other.Asked("do", timeout, after(asked), after(asked))
+		other.Answered("do", timeout, true, after(asked), after(asked), after(at), after(at))
+	}
+	answers(3_600, 3_600.1)
+	answers(3_601, 4)
+	w.rate = slowest
+	w.Asked("do", timeout, after(5), after(5))
+	w.Ended("do", timeout, after(5))
+	if w.answersOthers() && sign.atOnce.Load() > after(3_600).UnixNano() {
+		t.Error("it was answered at once before it was asked for")
+	}
+	sign.spent.Store(sign.atOnce.Load())
+	answers(6, 6.1)
+	if got, _ := w.Free("do", timeout, after(7)); got != 1 {
+		t.Errorf("%d may leave", got)
+	}
+}
+
+// An agent that stands still in one partition alone, and answers the others at once, is asked there about as often as one that
+// is away, and not whenever its timeout ends, however many operations it has.
+func TestWhoAnswersOnlyOthers(t *testing.T) {
+	const timeout, most = 5 * time.Second, int(time.Hour / probeLongest)
+	for _, operations := range [][]string{{"do"}, {"do", "also"}} {
+		sign := new(Sign)
+		w, other := New(100, 0, 0, sign), New(100, 0, 1, sign)
+		left, asked := 0, make(map[string]time.Time)
+		for _, o := range operations {
+			w.Waits(o, timeout, 1_000)
+		}
+		for n := range 3_600 * 2 {
+			at := after(float64(n) / 2)
+			other.Asked("do", timeout, at, at)
+			other.Answered("do", timeout, true, at, at, at.Add(timeout/20), at.Add(timeout/20))
+			for _, o := range operations {
+				if !asked[o].IsZero() && at.Sub(asked[o]) >= timeout {
+					w.Expired(o, timeout, asked[o], at)
+					delete(asked, o)
+				}
+				if free, _ := w.Free(o, timeout, at.Add(timeout/20)); free > 0 && asked[o].IsZero() {
+					left++
+					asked[o] = at.Add(timeout / 20)
+					w.Asked(o, timeout, asked[o], asked[o])
+				}
+			}
+		}
+		if left < most*3/4 || left > most*5/4 {
+			t.Errorf("%d of %d operations left in an hour, not about %d", left, len(operations), most)
+		}
+		// Once it is answered there all is as before.
+		at := after(3_601)
+		w.Asked("do", timeout, at, at)
+		w.Answered("do", timeout, true, at, at, at, at)
+		if w.vain != 0 || w.Away() {
+			t.Errorf("it is away: %t, and asked %s after it was asked in vain", w.Away(), w.vain)
+		}
+	}
+}
+
 // What was with an agent when it went away were no probes: many of them are no reason to
 // probe it more rarely.
 func TestManyThatExpire(t *testing.T) {
@@ -566,6 +755,7 @@ func TestSums(t *testing.T) {
 // and no longer: not for as long as it had nothing to do between two probes, nor for what it took before a long rest.
 func TestLateAnswers(t *testing.T) {
 	spell := func(w *Window, n int, at float64, answers ...float64) {
+		w.Waits("do", time.Second, 10)
 		for range n {
 			w.Asked("do", time.Second, after(at), after(at))
 		}
