@@ -55,13 +55,14 @@ var (
 			{"full-kafka", "", "us/order"}, {"full-kafka", "", "Kafka's us/order"}, {"pipe-kafka", "4 writers", "us/order"}, {"pipe-kafka", "4 writers", "Kafka's us/order"},
 		}},
 	}
-	perLane = reason{
+	perLaneEmbedded = reason{
 		{"Each lane has transactions of its own: the fewer orders a lane has, the more transactions and requests an order takes.", nil},
+		{"With 16,384 under way it is %s.", []figure{{"partitions", " 64 partitions, 1 instances, 3 steps, 16384", "orders/s"}}},
 	}
-	perLaneEmbedded = append(perLane[:1:1],
-		sentence{"With 16,384 under way it is %s.", []figure{{"partitions", " 64 partitions, 1 instances, 3 steps, 16384", "orders/s"}}})
-	perLaneKafka = append(perLane[:1:1],
-		sentence{"One partition carries %s, 16 carry %s.", []figure{{"partitions-kafka", ", 1 partitions", "orders/s"}, {"partitions-kafka", " 16 partitions", "orders/s"}}})
+	perLaneKafka = reason{
+		{"Each lane has transactions of its own, and the fewer orders a lane has, the more of them an order takes: %s, and %s with 16 partitions.", []figure{{"partitions-kafka", " 64 partitions", "transactions/order"}, {"partitions-kafka", " 16 partitions", "transactions/order"}}},
+		{"One partition carries %s, 16 carry %s.", []figure{{"partitions-kafka", ", 1 partitions", "orders/s"}, {"partitions-kafka", " 16 partitions", "orders/s"}}},
+	}
 	atARate = reason{
 		{"It is that of 4,000 orders/s, where %s of the machine's cores are at work: a transaction carries few records, and takes as many requests as a full one.", []figure{{"ladder", top, "the machine's cores"}}},
 		{"An order takes %s us of processor and %s transactions there, and in a full house %s us and %s transactions.", []figure{
@@ -79,6 +80,7 @@ var (
 		{"It is that of 4,000 orders/s, where %s of the machine's cores are at work; with one partition it is %s and %s ms.", []figure{
 			{"ladder-kafka", top, "the machine's cores"}, {"fewer-kafka", ", 1 partitions, 1 instances, 3 steps, 4000 orders/s", "p50 ms"}, {"fewer-kafka", ", 1 partitions, 1 instances, 3 steps, 4000 orders/s", "p99 ms"},
 		}},
+		{"As much as goes, 8 partitions carry %s.", []figure{{"partitions-kafka", " 8 partitions", "orders/s"}}},
 		{"At 500 orders/s p50 is %s ms, and %s ms with one partition.", []figure{{"ladder-kafka", " 500 orders/s", "p50 ms"}, {"fewer-kafka", ", 1 partitions, 1 instances, 3 steps, 500 orders/s", "p50 ms"}}},
 	}
 	costAtARateKafka = reason{

@@ -141,13 +141,13 @@ func TestParts(t *testing.T) {
 // A reason says what was measured, and nothing of what was not.
 func TestReasons(t *testing.T) {
 	run := func(partitions int32, rate float64) bench.Report {
-		return bench.Report{Broker: "Kafka", Partitions: partitions, Instances: 1, Shape: bench.Shape{Steps: 3}, OrdersPerSecond: rate}
+		return bench.Report{Broker: "Kafka", Partitions: partitions, Instances: 1, Shape: bench.Shape{Steps: 3}, OrdersPerSecond: rate, RequestsAnOrder: 2, TransactionsAnOrder: 1}
 	}
 	found := map[string]*measured{"partitions-kafka": {Runs: []bench.Report{run(1, 300), run(16, 200), run(64, 100)}}}
-	if said := perLaneKafka.said(found); !strings.HasSuffix(said, "One partition carries 300, 16 carry 200.") {
+	if said := perLaneKafka.said(found); !strings.HasSuffix(said, "takes: 1.00, and 1.00 with 16 partitions. One partition carries 300, 16 carry 200.") {
 		t.Errorf("%q", said)
 	}
-	if said := perLaneEmbedded.said(found); said != perLane[0].text {
+	if said := perLaneEmbedded.said(found); said != perLaneEmbedded[0].text {
 		t.Errorf("without a measurement: %q", said)
 	}
 	// The reason is that of the last rung. Where another is the worst it is not said.
