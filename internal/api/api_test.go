@@ -112,17 +112,12 @@ func (s *stage) attach() {
 
 func (s *stage) until(done func() bool) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), oracle.Patience)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			s.Fatalf("what the test waits for does not come; the instance: %v", s.instance.Ready())
+	oracle.Until(s, "what the test waits for", func() error {
+		if done() {
+			return nil
 		}
-	}
+		return errors.New(fmt.Sprint("it does not come; the instance: ", s.instance.Ready()))
+	})
 }
 
 func (s *stage) order(id string, want projections.State) *Order {
