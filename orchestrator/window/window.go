@@ -167,9 +167,8 @@ type Sign struct {
 	atOnce       atomic.Int64 // when the newest was asked for that it answered at once, as if nothing queued
 	spent        atomic.Int64 // what that was when a lane asked because of it
 	expired      atomic.Int64 // attempts, asked for after that, since it answered
-	wanted       atomic.Int64 // attempts under way, waiting or resting, in all lanes
-	waiting      atomic.Int64 // of these, those that wait
-	under        atomic.Int64 // and those under way
+	// Attempts in all lanes.
+	under, waiting, resting atomic.Int64
 }
 
 func (s *Sign) given(now time.Time, inTime bool) {
@@ -231,7 +230,6 @@ func (w *Window) operation(name string) *operation {
 // Waits says that so many more attempts wait to be asked for, or fewer.
 func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o := w.operation(name)
-	w.sign.wanted.Add(int64(more))
 	w.sign.waiting.Add(int64(more))
 	o.waiting += more
 	w.waiting += more
@@ -243,7 +241,7 @@ func (w *Window) Waits(name string, timeout time.Duration, more int) {
 // the window knows it again.
 func (w *Window) Asked(name string, timeout time.Duration, asked, now time.Time) {
 	w.idles(now)
-	if at := w.findsOut(); !at.IsZero() {
+	if at := w.findsOut(); !at.IsZero() { // else it cannot have left because of that
 		if free, _ := w.free(name, timeout, now); free == 0 {
 			w.vain = min(max(2*w.vain, 2*probeFirst), probeLongest)
 			w.sign.spent.Store(w.sign.atOnce.Load())
@@ -274,7 +272,6 @@ func (w *Window) idles(now time.Time) {
 // Known says that a request is under way, whoever asked for it.
 func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 	o := w.operation(name)
-	w.sign.wanted.Add(1)
 	w.sign.under.Add(1)
 	o.out++
 	w.under++
@@ -322,7 +319,6 @@ func (w *Window) remove(o *operation, timeout time.Duration, asked time.Time) {
 // less takes out some that were asked for at one time.
 func (w *Window) less(r *requests, n int) {
 	r.of.bounds(r.timeout, -n)
-	w.sign.wanted.Add(int64(-n))
 	w.sign.under.Add(int64(-n))
 	r.of.out -= n
 	w.under -= n
@@ -458,17 +454,19 @@ func (w *Window) Silenced() (n int, timeout time.Duration) {
 // Rests says that so many more attempts expired of which the next one is not due yet, or fewer.
 func (w *Window) Rests(more int) {
 	w.resting += more
-	w.sign.wanted.Add(int64(more))
+	w.sign.resting.Add(int64(more))
 }
 
 // Wanted is how many are under way, wait or rest, in all lanes of the instance.
-func (w *Window) Wanted() int { return int(w.sign.wanted.Load()) }
+func (w *Window) Wanted() int {
+	return int(w.sign.under.Load() + w.sign.waiting.Load() + w.sign.resting.Load())
+}
 
 // Close takes those of the lane out of that, when it ends.
 func (w *Window) Close() {
-	w.sign.wanted.Add(-int64(w.under + w.waiting + w.resting))
-	w.sign.waiting.Add(-int64(w.waiting))
 	w.sign.under.Add(-int64(w.under))
+	w.sign.waiting.Add(-int64(w.waiting))
+	w.sign.resting.Add(-int64(w.resting))
 }
 
 // allowance is how long any request may queue, in seconds.
@@ -590,7 +588,7 @@ func (w *Window) findsOut() time.Time {
 	switch {
 	case w.answersOthers():
 		return w.last.Add(w.random(pause))
-	case w.sign.under.Load() > 0 || w.sign.wanted.Load() > silent:
+	case w.sign.under.Load() > 0 || w.Wanted() > silent:
 		return time.Time{}
 	}
 	at, late := w.last.Add(w.random(max(pause, min(w.probe, probeLongest)))), w.lateAt.Add(w.random(lateLeast))
