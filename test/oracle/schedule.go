@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -244,7 +245,7 @@ func (l *Ledger) skips(e *events.Event, s *Schedule) {
 	case events.SkippedOverlap:
 		holds = s.Says.Overlap != events.OverlapAllow && s.Says.Overlap != events.OverlapQueue && (e.Tick.Before(s.Free) || s.Says.Overlap == events.OverlapCancel)
 	case events.SkippedMissed:
-		holds = e.At.Sub(e.Tick) > time.Minute || s.Says.Window != ""
+		holds = s.missed(e)
 	case events.SkippedPaused:
 		holds = s.pausedAt(s.Begins) && (s.Says.Jitter != "" || s.pausedAt(e.Last))
 		if every, err := time.ParseDuration(s.Says.Every); err == nil && s.Says.Jitter == "" {
@@ -260,6 +261,25 @@ func (l *Ledger) skips(e *events.Event, s *Schedule) {
 	l.rule("P1", l.Doubted || holds, "the reason %q does not hold", e.Reason)
 	s.Last, s.Skipped = e.Last, s.Skipped+e.Count
 	s.goOn(e)
+}
+
+// missed: the first of its ticks and the last would begin later than the schedule wants; or by more than a minute, if they did
+// not wait for an order, and the schedule does not catch up, or with another that is due by now.
+func (s *Schedule) missed(e *events.Event) bool {
+	window := 24 * time.Hour
+	if days, is := strings.CutSuffix(s.Says.Window, "d"); is {
+		n, _ := strconv.Atoi(days)
+		window *= time.Duration(n)
+	} else if d, err := time.ParseDuration(s.Says.Window); err == nil {
+		window = d
+	}
+	late := min(e.At.Sub(s.Begins), e.At.Sub(e.Last))
+	if late > window {
+		return true
+	}
+	waited := s.Begins.Before(s.Free) && !s.Free.After(e.At) && s.Says.Overlap != events.OverlapAllow
+	caughtUp := s.Says.CatchUp == events.CatchUpAll || s.Says.CatchUp == events.CatchUpLatest && (e.Next.IsZero() || e.Next.After(e.At))
+	return late > time.Minute && !waited && !caughtUp
 }
 
 // ofTick: what is said of an order is of one that has not ended.
