@@ -67,7 +67,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 		for _, id := range ids {
 			i.reaches(t, id, projections.Processing)
 		}
-		if strings.Contains(said.String(), "the lane ended") {
+		if strings.Contains(said.String(), kerr.MessageTooLarge.Message) {
 			t.Errorf("a batch was refused:\n%s", said.String())
 		}
 	})
