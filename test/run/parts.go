@@ -45,6 +45,11 @@ const (
 		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded)$|^TestOperator$/^a_thousand$"
 )
 
+// raced are settings of the race detector. Each program that has it waits at its end, for a second otherwise, for races of
+// goroutines that go on. What it knows of memory that is used again it writes over, however much: to have new pages from the
+// kernel from 64 KiB on, as otherwise, takes more than half of the processor time of tests that have a broker or a store.
+const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=1000000000"
+
 // part is one run of go test.
 type part struct {
 	packages []pkg
@@ -155,8 +160,7 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 	if p.race {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector is written in C
 		if os.Getenv("GORACE") == "" {
-			// Each program that has it waits at its end, for a second otherwise, for races of goroutines that go on.
-			cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100")
+			cmd.Env = append(cmd.Env, "GORACE="+raced)
 		}
 	}
 	return cmd
@@ -167,6 +171,7 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 func (p part) compile(ctx context.Context) {
 	if len(p.packages) > 0 {
 		cmd := p.command(ctx, "list", "-test", "-export")
+		cmd.Env = append(cmd.Env, "GOGC=400", "GOMEMLIMIT=4GiB") // as the Makefile has it
 		cmd.Stderr = nil
 		_ = cmd.Run()
 	}
