@@ -63,17 +63,21 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	if len(flags) > 0 {
 		parts = asAsked(packages, race, flags)
 	}
+	// One package alone starts its broker itself, and only if it needs one.
+	kafkaIsThere, ended := func() error { return nil }, func() error { return nil }
+	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 {
+		kafkaIsThere = begin(func() (failed error) {
+			ended, failed = share(ctx)
+			return failed
+		})
+	}
 	for _, p := range parts {
 		p.compile(ctx)
 	}
-	// One package alone starts its broker itself, and only if it needs one.
-	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 {
-		end, failed := share(ctx)
-		if failed != nil {
-			return failed
-		}
-		defer func() { err = errors.Join(err, end()) }()
+	if err := kafkaIsThere(); err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, ended()) }()
 	defer r.end()
 	return runParts(parts, func(p part) error { return p.test(ctx, r) })
 }
@@ -102,6 +106,13 @@ func runParts(parts []part, test func(part) error) error {
 		return errFailed
 	}
 	return nil
+}
+
+// begin begins to do something, and returns what waits for its end.
+func begin(does func() error) (wait func() error) {
+	done := make(chan error, 1)
+	go func() { done <- does() }()
+	return func() error { return <-done }
 }
 
 // share starts one Kafka for all packages.

@@ -37,18 +37,18 @@ const (
 	undisturbed    = "^TestBacklog$"                  // bursts, for which agents and Kafka need a processor
 	asOpenAPISays  = "^TestTheServerIsAsOpenAPISays$" // which another program asks, one request after the other
 	programsRaced  = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
-	// Tests whose matter is how much there is, or what a single goroutine makes of a clock of its own: the
-	// same code is raced by tests beside them that have less of it, and the detector takes them ten times
+	// Tests whose matter is how much there is, or what a single goroutine makes of a clock of its own, or what a browser
+	// shows: the same code is raced by tests beside them that have less of it, and the detector takes them ten times
 	// as long.
 	voluminous = "^(TestWideOrdersWithLargeInputs|TestABurstWaitsForItsAgent|TestFuzzedRecords|TestTurnsAreTriedOut|" +
 		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|" +
-		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded)$|^TestOperator$/^a_thousand$"
+		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestConsoleInABrowser)$|^TestOperator$/^a_thousand$"
 )
 
 // raced are settings of the race detector. Each program that has it waits at its end, for a second otherwise, for races of
-// goroutines that go on. What it knows of memory that is used again it writes over, however much: to have new pages from the
-// kernel from 64 KiB on, as otherwise, takes more than half of the processor time of tests that have a broker or a store.
-const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=1000000000"
+// goroutines that go on. What it knows of memory that is used again it writes over up to 8 MiB of that: to have new pages from
+// the kernel from 64 KiB on, as otherwise, takes a third of the processor time of tests that have a broker or a store.
+const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=8388608"
 
 // part is one run of go test.
 type part struct {
@@ -87,13 +87,14 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		}
 	}
 	alonePlain, aloneRaced := split(alone, plain)
+	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
 	large := within(packages, "cmd/waybill", "events/fetch", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
 		simulated,
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
-		{packages: aloneRaced, race: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
+		{packages: append(slow, quick...), race: true, beside: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
 		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
@@ -102,12 +103,13 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
-		{packages: integration, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
+		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
 	}
 }
 
-// atOnce has more tests run at a time than there are processors: each waits for brokers and clocks.
-var atOnce = []string{"-parallel", "4"}
+// atOnce has more tests run at a time than there are processors: each waits for brokers and clocks, and most of all for
+// Apache Kafka.
+var atOnce, moreAtOnce = []string{"-parallel", "4"}, []string{"-parallel", "8"}
 
 // asAsked runs what somebody asks for with flags of go test, and draws seeds.
 func asAsked(packages []pkg, race bool, flags []string) []part {
