@@ -16,7 +16,7 @@ import (
 // check holds what stands on the stage against all rules.
 func (s *stage) check(t fataler, in *inspect.Inspector) {
 	t.Helper()
-	p := inspect.Partition{Topics: &s.topics, Skew: s.skew, Workflow: s.flows.Find, Journal: s.journal, Messages: s.messages, Quiet: s.position.At(events.InputInternal) == int64(len(s.internal))}
+	p := inspect.Partition{Topics: &s.topics, Skew: s.skew, Workflow: s.flows.Find, Vanished: func(offset int64) bool { return s.vanished[offset] }, Journal: s.journal, Messages: s.messages, Quiet: s.position.At(events.InputInternal) == int64(len(s.internal))}
 	if len(s.records) == 0 { // all is committed
 		p.Order = func(id string) *projections.Order { return s.of(t, id) }
 	}

@@ -578,7 +578,8 @@ func (h *historian) permitAll() {
 // vanish decides on what there is while no workflow is registered.
 func (h *historian) vanish(t *rapid.T) {
 	h.obey(t, h.drawLive(t))
-	flows := h.flows
+	h.commit(t)
+	flows, before := h.flows, len(h.journal)
 	h.flows = workflow.Set{}
 	h.read(t)
 	if draw.Flip(t, "look") {
@@ -586,4 +587,7 @@ func (h *historian) vanish(t *rapid.T) {
 	}
 	h.commit(t)
 	h.flows = flows
+	for _, r := range h.journal[before:] {
+		h.vanished[r.Offset] = true
+	}
 }

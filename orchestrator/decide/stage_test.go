@@ -36,6 +36,8 @@ type stage struct {
 	brittle bool
 	// gone are the names of workflows that are not registered any more.
 	gone map[string]bool
+	// vanished are the offsets of the events that were decided while none was.
+	vanished map[int64]bool
 
 	// Topics. What stands here is committed.
 	orders   []submission
@@ -135,7 +137,7 @@ func newStage(t fataler) *stage {
 	s := &stage{
 		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
 		refused: make(map[string]refusal), away: make(map[string]refusal), silent: make(map[string]bool),
-		cursed: make(map[string]bool), gone: make(map[string]bool), dropped: make(map[string]bool), early: make(map[string]bool), unfound: make(map[int]bool), audited: make(map[string]string), tokens: make(map[work]string),
+		cursed: make(map[string]bool), gone: make(map[string]bool), vanished: make(map[int64]bool), dropped: make(map[string]bool), early: make(map[string]bool), unfound: make(map[int]bool), audited: make(map[string]string), tokens: make(map[work]string),
 	}
 	s.store, s.state = emptyStore(t)
 	return s

@@ -33,7 +33,9 @@ type Partition struct {
 	Skew     time.Duration
 	Workflow func(name string, version int) *workflow.Workflow
 	// Newer, where it is set, says that not every owner runs a workflow.
-	Newer    func(version int) bool
+	Newer func(version int) bool
+	// Vanished, where it is set, says that no workflow was registered when the event at an offset was decided.
+	Vanished func(offset int64) bool
 	Journal  []*kgo.Record
 	Messages []*kgo.Record // on all other topics
 	// Quiet says that all that orders told each other was read, and what it led to is committed.
@@ -88,7 +90,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 			continue
 		}
 		fresh[e.Order] = true
-		in.event(t, p, &e, oracle.Doubted(r, &e, in.Jumps))
+		in.event(t, p, &e, oracle.Doubted(r, &e, in.Jumps), p.Vanished != nil && p.Vanished(r.Offset))
 	}
 	in.journal = len(p.Journal)
 	var own []*kgo.Record // Waybill's
@@ -159,7 +161,7 @@ func (in *Inspector) families(t T, p *Partition) {
 }
 
 // event takes the next event of an order.
-func (in *Inspector) event(t T, p *Partition, e *events.Event, doubted bool) {
+func (in *Inspector) event(t T, p *Partition, e *events.Event, doubted, vanished bool) {
 	t.Helper()
 	ledger, history := in.Ledgers[e.Order], in.Histories[e.Order]
 	if ledger == nil {
@@ -171,7 +173,7 @@ func (in *Inspector) event(t T, p *Partition, e *events.Event, doubted bool) {
 	if (e.Type == events.OrderAccepted || e.Type == events.OrderMigrated) && p.Newer != nil {
 		ledger.Newer = p.Newer(e.Version)
 	}
-	ledger.Owner, ledger.Format, ledger.Doubted = in.owner, in.format, doubted
+	ledger.Owner, ledger.Format, ledger.Doubted, ledger.Vanished = in.owner, in.format, doubted, vanished
 	if err := ledger.Add(e); err != nil {
 		t.Fatalf("%v\n%s", err, Story(append(history, *e)))
 	}

@@ -459,7 +459,7 @@ const unknownAnswers = 24
 // asksAgain says that an agent does not know the operation, which may be because it is being replaced.
 func (l *Ledger) asksAgain(e *events.Event, w *Work, state string) bool {
 	s := l.Step(e.Step)
-	return state == failed && e.Error.Code == "unknown-operation" && l.Format >= events.ReplacedFormat && w.NotKnown < unknownAnswers && s.def != nil &&
+	return state == failed && e.Error.Code == "unknown-operation" && !l.Vanished && l.Format >= events.ReplacedFormat && w.NotKnown < unknownAnswers && s.def != nil &&
 		(w != &s.Work || s.def.Exhausted != "continue") && !slices.Contains(s.def.Retry.Never, e.Error.Code)
 }
 

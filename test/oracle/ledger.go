@@ -85,6 +85,8 @@ type Ledger struct {
 	// Doubted says that whoever decided the next event may not have believed its clock:
 	// then deadlines may have passed by it. See [Doubted].
 	Doubted bool
+	// Vanished says that whoever decided the next event did not find the order's workflow.
+	Vanished bool
 	// Old is how many of its events are of before format 3, Older of before [events.LeavesFormat], and Bare of before
 	// [events.BaggageFormat].
 	Old, Older, Bare uint64
