@@ -109,7 +109,7 @@ func (k *timekeeper) apply(t *rapid.T) {
 	}
 	s.Overlap = draw.Of(t, "overlap", "", events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow)
 	s.CatchUp = draw.Of(t, "catch up", "", events.CatchUpNone, events.CatchUpLatest, events.CatchUpAll)
-	s.Window = draw.Of(t, "window", "", "", "30s", "2m")
+	s.Window = draw.Of(t, "window", "", "", "30s", "2m", "0d2m", "1d2m")
 	s.Jitter = draw.Of(t, "jitter", "", "", "3s")
 	if draw.One(t, "ends", 4) {
 		s.Start, s.End = events.Time(k.now.Add(10*time.Second)), events.Time(k.now.Add(5*time.Minute))

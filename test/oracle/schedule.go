@@ -264,22 +264,42 @@ func (l *Ledger) skips(e *events.Event, s *Schedule) {
 }
 
 // missed: the first of its ticks and the last would begin later than the schedule wants; or by more than a minute, if they did
-// not wait for an order, and the schedule does not catch up, or with another that is due by now.
+// not wait for an order, and the schedule does not catch up, or does so with another that is due by now. Those of a pause are not
+// missed.
 func (s *Schedule) missed(e *events.Event) bool {
-	window := 24 * time.Hour
-	if days, is := strings.CutSuffix(s.Says.Window, "d"); is {
-		n, _ := strconv.Atoi(days)
-		window *= time.Duration(n)
-	} else if d, err := time.ParseDuration(s.Says.Window); err == nil {
-		window = d
-	}
 	late := min(e.At.Sub(s.Begins), e.At.Sub(e.Last))
-	if late > window {
-		return true
-	}
 	waited := s.Begins.Before(s.Free) && !s.Free.After(e.At) && s.Says.Overlap != events.OverlapAllow
-	caughtUp := s.Says.CatchUp == events.CatchUpAll || s.Says.CatchUp == events.CatchUpLatest && (e.Next.IsZero() || e.Next.After(e.At))
-	return late > time.Minute && !waited && !caughtUp
+	caughtUp := s.Says.CatchUp == events.CatchUpAll || s.Says.CatchUp == events.CatchUpLatest && !s.another(e)
+	return !s.pausedAt(s.Begins) && (late > s.window() || late > time.Minute && !waited && !caughtUp)
+}
+
+// another says that one behind the ticks of an event is due. Of what is behind a pause that is known only where ticks are as far from each
+// other as the schedule says.
+func (s *Schedule) another(e *events.Event) bool {
+	next := e.Next
+	if !e.Due.IsZero() {
+		next = e.Due
+	}
+	if every, err := time.ParseDuration(s.Says.Every); err == nil && s.Says.Jitter == "" {
+		for !next.IsZero() && !next.After(e.At) && s.pausedAt(next) {
+			next = next.Add(every)
+		}
+	}
+	return !next.IsZero() && !next.After(e.At)
+}
+
+// window is how late an order of the schedule may begin: whole days, and what follows them.
+func (s *Schedule) window() time.Duration {
+	if s.Says.Window == "" {
+		return 24 * time.Hour
+	}
+	days, rest, some := strings.Cut(s.Says.Window, "d")
+	if !some {
+		days, rest = "0", s.Says.Window
+	}
+	n, _ := strconv.Atoi(days)
+	d, _ := time.ParseDuration(rest)
+	return time.Duration(n)*24*time.Hour + d
 }
 
 // ofTick: what is said of an order is of one that has not ended.
