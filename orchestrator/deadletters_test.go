@@ -151,6 +151,9 @@ func TestDeadLettersAreListed(t *testing.T) {
 		}
 		every := newest(slices.Concat(orders, replies)...)
 		topics := l.instance.topics
+		if ownLetterBounds.time < time.Second {
+			t.Errorf("a page ends after %v", ownLetterBounds.time)
+		}
 		unhurried := letterBounds{ownLetterBounds.records, ownLetterBounds.bytes, time.Hour}
 		for _, bounds := range []letterBounds{unhurried, {records: 1, bytes: 1 << 30, time: time.Hour}, {records: 1 << 30, bytes: 1, time: time.Hour}, {records: 1 << 30, bytes: 1 << 30, time: 1}} {
 			l.instance.letterBounds = bounds
