@@ -78,7 +78,7 @@ func Container(t testing.TB) *Broker {
 			return
 		}
 		var b *Broker
-		if b, shared.err = startContainer(t.Context(), bridged); shared.err == nil {
+		if b, shared.err = startContainer(t.Context(), manner{}); shared.err == nil {
 			shared.brokers, shared.own = b.Brokers, b.container
 		}
 	})
@@ -89,7 +89,7 @@ func Container(t testing.TB) *Broker {
 // Own starts Apache Kafka in a container for t alone, and removes it when t ends.
 func Own(t testing.TB) *Broker {
 	t.Helper()
-	b, err := startContainer(t.Context(), bridged)
+	b, err := startContainer(t.Context(), manner{})
 	mustHave(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(b.container.Terminate(context.Background()), b.container.docker.Close()); err != nil {
@@ -104,11 +104,7 @@ func Own(t testing.TB) *Broker {
 // had that is empty, and they say so themselves. The container goes when end is
 // called, or this process ends in any other way. Call [Reap] before all else.
 func Share(ctx context.Context) (variable string, end func() error, err error) {
-	as := bridged
-	if nearby(ctx) {
-		as = onHost
-	}
-	b, end, err := apart(ctx, as)
+	b, end, err := apart(ctx, manner{nearby: true, brief: true})
 	if err != nil {
 		if errors.Is(err, errUnavailable) {
 			err = nil
@@ -121,11 +117,18 @@ func Share(ctx context.Context) (variable string, end func() error, err error) {
 // Alone starts Apache Kafka for a program that is no test and measures: on the engine's own network, so that
 // nothing of Docker stands between it and its clients. The engine must be on this machine, and of Linux. The
 // container goes when end is called, or this process ends in any other way. Call [Reap] before all else.
-func Alone(ctx context.Context) (b *Broker, end func() error, err error) { return apart(ctx, measured) }
+func Alone(ctx context.Context) (b *Broker, end func() error, err error) {
+	return apart(ctx, manner{onHost: true})
+}
 
 func apart(ctx context.Context, as manner) (b *Broker, end func() error, err error) {
 	reaper = &reaping{}
-	if b, err = startContainer(ctx, as); err != nil {
+	b, err = startContainer(ctx, as)
+	if err != nil && as.nearby && !errors.Is(err, errUnavailable) { // the engine may forbid its network, or be another machine's
+		as.nearby = false
+		b, err = startContainer(ctx, as)
+	}
+	if err != nil {
 		return nil, reaper.finish, err
 	}
 	return b, func() error { return errors.Join(b.container.docker.Close(), reaper.finish()) }, nil
@@ -152,14 +155,12 @@ type container struct {
 	spare  string // the port of another broker: see [Broker.Second]
 }
 
-// manner is how a container runs.
-type manner int
-
-const (
-	bridged  manner = iota // behind ports that Docker forwards, wherever the engine is
-	onHost                 // on the network of the engine, which is this machine's
-	measured               // the same, and as quick as it gets
-)
+// manner is how a container runs: behind ports that Docker forwards, wherever the engine is, unless it says otherwise.
+type manner struct {
+	onHost bool // on the network of the engine, which is this machine's
+	nearby bool // the same, if that is so
+	brief  bool // for tests: Java's second compiler pays for itself in what runs for longer
+}
 
 // nearby says that the network of the engine is this machine's: what is on it is reached without Docker's proxy, which takes a
 // third of a processor for a Kafka that is busy.
@@ -207,10 +208,10 @@ func startContainer(ctx context.Context, as manner) (*Broker, error) {
 		return nil, err
 	}
 	r := request(name, port, spare)
-	if as == measured {
-		delete(r.Env, "KAFKA_OPTS")
+	if as.brief {
+		r.Env["KAFKA_OPTS"] = "-XX:TieredStopAtLevel=1"
 	}
-	if as != bridged {
+	if as.onHost || as.nearby && nearby(ctx) {
 		r.ExposedPorts = nil
 		r.HostConfigModifier = func(c *dockercontainer.HostConfig) { c.NetworkMode = "host" }
 		r.Env["KAFKA_CONTROLLER_QUORUM_VOTERS"] = "1@127.0.0.1:" + spare
@@ -284,6 +285,9 @@ func (b *Broker) Kill(t testing.TB) {
 	}
 }
 
+// portLabel has the port at which a broker of ours is, in whatever network.
+const portLabel = "waybill.port"
+
 // request describes the container. Its broker listens on the same port inside
 // as outside: Kafka tells its clients where to connect, and so the one address
 // is right for clients on the host, for the tools inside, and after a restart.
@@ -300,6 +304,7 @@ func request(name, port string, others ...string) testcontainers.ContainerReques
 		Name:         name,
 		Image:        Image,
 		ExposedPorts: exposed,
+		Labels:       map[string]string{portLabel: port},
 		HostConfigModifier: func(c *dockercontainer.HostConfig) {
 			c.PortBindings = bindings
 		},
@@ -330,8 +335,6 @@ func request(name, port string, others ...string) testcontainers.ContainerReques
 			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
 			"KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS":     strconv.FormatInt(minSessionTimeout.Milliseconds(), 10),
 			"KAFKA_HEAP_OPTS":                        "-Xms256m -Xmx1g",
-			// Java's second compiler pays for itself in what runs for longer than tests do.
-			"KAFKA_OPTS": "-XX:TieredStopAtLevel=1",
 			// On a machine that is busy with tests a broker may be slow to tell its own controller that it is there: after
 			// nine seconds, as usual, no partition would have a leader.
 			"KAFKA_BROKER_SESSION_TIMEOUT_MS": "30000",

@@ -20,7 +20,7 @@ func There(t testing.TB, address string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := docker.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("expose", port+"/tcp")})
+	found, err := docker.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", portLabel+"="+port)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,6 +99,9 @@ func TestSharedContainerGoesWithItsProcess(t *testing.T) {
 		t.Setenv(name, address)
 		b := kafka.Container(t)
 		createTopic(t, b)
+		if !kafka.There(t, address) {
+			t.Fatal("its container cannot be seen")
+		}
 		os.Stdout.WriteString(b.Brokers[0] + "\n" + address + "\n")
 		// All of its group are told to end, the reaper too.
 		if err := errors.Join(syscall.Kill(0, syscall.SIGTERM), syscall.Kill(os.Getpid(), syscall.SIGKILL)); err != nil {
