@@ -9,9 +9,9 @@ GOLANGCI_LINT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/waybill/golangci-lint-$(
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
-# What builds and lints may have more garbage, up to a bound: otherwise a compiler takes a fifth more of a processor, and
-# golangci-lint twice as much.
-SELDOM := GOGC=400 GOMEMLIMIT=4GiB
+# Each program that builds and lints may have more garbage, up to a bound, unless the environment says how much: otherwise a
+# compiler takes a fifth more of a processor, and golangci-lint twice as much.
+SELDOM := GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-4GiB}
 
 # RACE=1 adds the race detector, TESTFLAGS more flags of go test. For example:
 # make test RACE=1 TESTFLAGS='-run TestTakeover' PACKAGES=./orchestrator/...

@@ -67,6 +67,8 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	kafkaIsThere, ended := func() error { return nil }, func() error { return nil }
 	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 {
 		kafkaIsThere = begin(func() (failed error) {
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+			defer stop()
 			ended, failed = share(ctx)
 			return failed
 		})

@@ -25,18 +25,17 @@ var sequential = []string{
 	"test/reliability", "test/reliability/page", "test/run", "yamlfile",
 }
 
-// The same of single tests in other packages, and what of them is tried with the
-// detector all the same. The programs of test/process have it where instances die under
+// The same of single tests in other packages, such as the simulation, whose instances are coroutines, and what is tried with
+// the detector all the same. The programs of test/process have it where instances die under
 // load that is drawn. The integration suite has it on the embedded broker: on Apache Kafka the same
 // code waits for another program.
 const (
-	simulation     = "^(TestSimulation|TestTheSeedDecidesTheHistory)$"
-	someHistories  = "^(TestSimulation|TestConcurrentUse)$"
-	historiesRaced = 200
-	onContainer    = "/^container$"
-	undisturbed    = "^TestBacklog$"                  // bursts, for which agents and Kafka need a processor
-	asOpenAPISays  = "^TestTheServerIsAsOpenAPISays$" // which another program asks, one request after the other
-	programsRaced  = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
+	simulation    = "^(TestSimulation|TestTheSeedDecidesTheHistory)$"
+	inUse         = "^TestConcurrentUse$" // of what is registered
+	onContainer   = "/^container$"
+	undisturbed   = "^TestBacklog$"                  // bursts, for which agents and Kafka need a processor
+	asOpenAPISays = "^TestTheServerIsAsOpenAPISays$" // which another program asks, one request after the other
+	programsRaced = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
 	// Tests whose matter is how much there is, or what a single goroutine makes of a clock of its own, or what a browser
 	// shows: the same code is raced by tests beside them that have less of it, and the detector takes them ten times
 	// as long.
@@ -61,8 +60,8 @@ type part struct {
 }
 
 // inParts says in which runs of go test all tests are run, each once. What computes goes
-// first, beside what waits for Docker. Then those that start processes and brokers, which wait
-// for the most part, run beside each other, but for the one that nothing may disturb.
+// first, beside what waits for Docker. Then the one that nothing may disturb is alone, and those that start
+// processes and brokers, which wait for the most part, run beside each other.
 func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
@@ -93,7 +92,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		simulated,
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
-		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
+		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},
 		{packages: append(slow, quick...), race: true, beside: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
 		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
@@ -173,7 +172,11 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 func (p part) compile(ctx context.Context) {
 	if len(p.packages) > 0 {
 		cmd := p.command(ctx, "list", "-test", "-export")
-		cmd.Env = append(cmd.Env, "GOGC=400", "GOMEMLIMIT=4GiB") // as the Makefile has it
+		for name, value := range map[string]string{"GOGC": "400", "GOMEMLIMIT": "4GiB"} { // as in the Makefile
+			if os.Getenv(name) == "" {
+				cmd.Env = append(cmd.Env, name+"="+value)
+			}
+		}
 		cmd.Stderr = nil
 		_ = cmd.Run()
 	}
