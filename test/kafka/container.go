@@ -104,7 +104,14 @@ func Own(t testing.TB) *Broker {
 // had that is empty, and they say so themselves. The container goes when end is
 // called, or this process ends in any other way. Call [Reap] before all else.
 func Share(ctx context.Context) (variable string, end func() error, err error) {
-	b, end, err := apart(ctx, manner{nearby: true, brief: true})
+	as := manner{onHost: nearby(ctx), brief: true}
+	b, end, err := apart(ctx, as)
+	if err != nil && as.onHost && !errors.Is(err, errUnavailable) { // the engine may forbid its network, or be another machine's
+		as.onHost = false
+		removed := end()
+		b, end, err = apart(ctx, as)
+		err = errors.Join(err, removed)
+	}
 	if err != nil {
 		if errors.Is(err, errUnavailable) {
 			err = nil
@@ -123,12 +130,7 @@ func Alone(ctx context.Context) (b *Broker, end func() error, err error) {
 
 func apart(ctx context.Context, as manner) (b *Broker, end func() error, err error) {
 	reaper = &reaping{}
-	b, err = startContainer(ctx, as)
-	if err != nil && as.nearby && !errors.Is(err, errUnavailable) { // the engine may forbid its network, or be another machine's
-		as.nearby = false
-		b, err = startContainer(ctx, as)
-	}
-	if err != nil {
+	if b, err = startContainer(ctx, as); err != nil {
 		return nil, reaper.finish, err
 	}
 	return b, func() error { return errors.Join(b.container.docker.Close(), reaper.finish()) }, nil
@@ -158,14 +160,17 @@ type container struct {
 // manner is how a container runs: behind ports that Docker forwards, wherever the engine is, unless it says otherwise.
 type manner struct {
 	onHost bool // on the network of the engine, which is this machine's
-	nearby bool // the same, if that is so
 	brief  bool // for tests: Java's second compiler pays for itself in what runs for longer
 }
+
+// withoutRyuk comes before all else of testcontainers, which looks once: our own reaper needs no privileged container and no
+// second image.
+func withoutRyuk() error { return os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true") }
 
 // nearby says that the network of the engine is this machine's: what is on it is reached without Docker's proxy, which takes a
 // third of a processor for a Kafka that is busy.
 func nearby(ctx context.Context) bool {
-	if runtime.GOOS != "linux" { // elsewhere the engine is in a virtual machine
+	if runtime.GOOS != "linux" || withoutRyuk() != nil { // elsewhere the engine is in a virtual machine
 		return false
 	}
 	docker, err := testcontainers.NewDockerClientWithOpts(ctx)
@@ -182,8 +187,7 @@ func startContainer(ctx context.Context, as manner) (*Broker, error) {
 	if reaper == nil {
 		return nil, errors.New("nobody would remove the container: the package has no TestMain that calls kafka.Main")
 	}
-	// Our own reaper needs no privileged container and no second image.
-	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
+	if err := withoutRyuk(); err != nil {
 		return nil, err
 	}
 	if err := ensureImage(ctx); err != nil {
@@ -211,7 +215,7 @@ func startContainer(ctx context.Context, as manner) (*Broker, error) {
 	if as.brief {
 		r.Env["KAFKA_OPTS"] = "-XX:TieredStopAtLevel=1"
 	}
-	if as.onHost || as.nearby && nearby(ctx) {
+	if as.onHost {
 		r.ExposedPorts = nil
 		r.HostConfigModifier = func(c *dockercontainer.HostConfig) { c.NetworkMode = "host" }
 		r.Env["KAFKA_CONTROLLER_QUORUM_VOTERS"] = "1@127.0.0.1:" + spare
