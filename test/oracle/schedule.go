@@ -130,7 +130,7 @@ func (l *Ledger) backfilled(e *events.Event, s *Schedule) {
 	l.rule("T4", e.Count >= 1 && (e.Count == 1) == e.Last.Equal(e.Tick), "from %v to %v are %d", e.Tick, e.Last, e.Count)
 	l.rule("T4", s.Next.IsZero() || e.Last.Before(s.Next), "it is about ticks until %v, and nothing was decided on those from %v on", e.Last, s.Next)
 	l.rule("P3", e.AtOnce >= 1 && e.AtOnce <= events.MaxOpen && len(s.Backfills) < events.MaxBackfills && !l.Held, "%d at once, beside %d backfills", e.AtOnce, len(s.Backfills))
-	if every, err := time.ParseDuration(s.Says.Every); err == nil {
+	if every, err := duration(s.Says.Every); err == nil {
 		l.rule("T4", e.Last.Sub(e.Tick) == time.Duration(e.Count-1)*every, "from %v to %v are %d, every %v", e.Tick, e.Last, e.Count, every)
 	}
 	s.Backfilled = e.Backfill
@@ -218,7 +218,7 @@ func (l *Ledger) ticks(e *events.Event, s *Schedule) {
 	l.rule("T4", e.Next.IsZero() || e.Next.After(last), "the next after %v is %v", last, e.Next)
 	l.rule("V2", e.Due.IsZero() || e.Due.After(e.Next), "tick %v begins at %v", e.Next, e.Due)
 	l.rule("V2", e.Type == events.ScheduleSkipped && e.Reason == events.SkippedReplaced || l.Doubted || !e.At.Before(s.Begins), "the tick begins at %v", s.Begins)
-	if every, err := time.ParseDuration(s.Says.Every); err == nil && !e.Next.IsZero() {
+	if every, err := duration(s.Says.Every); err == nil && !e.Next.IsZero() {
 		l.rule("T4", e.Next.Sub(last) == every, "the next after %v is %v, and there is one every %v", last, e.Next, every)
 		l.rule("T4", e.Count == 0 || last.Sub(e.Tick) == time.Duration(e.Count-1)*every, "from %v to %v are %d, every %v", e.Tick, last, e.Count, every)
 	}
@@ -248,7 +248,7 @@ func (l *Ledger) skips(e *events.Event, s *Schedule) {
 		holds = s.missed(e)
 	case events.SkippedPaused:
 		holds = s.pausedAt(s.Begins) && (s.Says.Jitter != "" || s.pausedAt(e.Last))
-		if every, err := time.ParseDuration(s.Says.Every); err == nil && s.Says.Jitter == "" {
+		if every, err := duration(s.Says.Every); err == nil && s.Says.Jitter == "" {
 			for tick := e.Tick; holds && tick.Before(e.Last); tick = tick.Add(every) {
 				holds = s.pausedAt(tick)
 			}
@@ -280,7 +280,7 @@ func (s *Schedule) another(e *events.Event) bool {
 	if !e.Due.IsZero() {
 		next = e.Due
 	}
-	if every, err := time.ParseDuration(s.Says.Every); err == nil && s.Says.Jitter == "" {
+	if every, err := duration(s.Says.Every); err == nil && s.Says.Jitter == "" {
 		for !next.IsZero() && !next.After(e.At) && s.pausedAt(next) {
 			next = next.Add(every)
 		}
@@ -288,18 +288,26 @@ func (s *Schedule) another(e *events.Event) bool {
 	return !next.IsZero() && !next.After(e.At)
 }
 
-// window is how late an order of the schedule may begin: whole days, and what follows them.
+// window is how late an order of the schedule may begin.
 func (s *Schedule) window() time.Duration {
-	if s.Says.Window == "" {
-		return 24 * time.Hour
+	if d, err := duration(s.Says.Window); err == nil {
+		return d
 	}
-	days, rest, some := strings.Cut(s.Says.Window, "d")
+	return 24 * time.Hour
+}
+
+// duration reads that of a schedule: whole days, if there are some, and what follows them.
+func duration(text string) (time.Duration, error) {
+	days, rest, some := strings.Cut(text, "d")
 	if !some {
-		days, rest = "0", s.Says.Window
+		return time.ParseDuration(text)
 	}
-	n, _ := strconv.Atoi(days)
-	d, _ := time.ParseDuration(rest)
-	return time.Duration(n)*24*time.Hour + d
+	n, err := strconv.Atoi(days)
+	if err != nil || rest == "" {
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	more, err := time.ParseDuration(rest)
+	return time.Duration(n)*24*time.Hour + more, err
 }
 
 // ofTick: what is said of an order is of one that has not ended.
