@@ -18,8 +18,10 @@ SELDOM := GOGC=$${GOGC:-400} GOMEMLIMIT=$${GOMEMLIMIT:-4GiB}
 RACE ?=
 TESTFLAGS ?=
 PACKAGES ?= ./...
+# LONG=1 has the tests that take long, too, which continuous integration has always.
+LONG ?=
 # How many histories TestSimulation draws.
-SIMULATED ?= 2500
+SIMULATED ?= 500
 
 .DEFAULT_GOAL := help
 
@@ -47,7 +49,7 @@ dev: build ## Run everything in one process, broker included
 # In which runs of go test, and why: test/run/parts.go. The seeds are fixed there.
 .PHONY: test
 test: ## Run all tests; those on Apache Kafka too where Docker answers
-	@go run ./test/run $(if $(filter 1,$(RACE)),-race) -histories $(SIMULATED) $(PACKAGES) -- $(TESTFLAGS)
+	@go run ./test/run $(if $(filter 1,$(RACE)),-race) $(if $(filter 1,$(LONG)),-long) -histories $(SIMULATED) $(PACKAGES) -- $(TESTFLAGS)
 
 $(GOLANGCI_LINT):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)

@@ -29,9 +29,6 @@ const (
 // the clients were told. WAYBILL_KILLS sets the number of kills; then their
 // moments are drawn, and WAYBILL_SEED repeats them as far as a clock can.
 func TestKill(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts and kills processes")
-	}
 	kills, seed := 5, uint64(1)
 	if n, set := number(t, "WAYBILL_KILLS"); set {
 		kills, seed = n, uint64(rand.Int32())

@@ -40,6 +40,7 @@ steps:
 // A broker is killed, and comes back. Each of these has a namespace of its own; they share the
 // two brokers, because what takes time is to start them.
 func TestABrokerIsKilled(t *testing.T) {
+	kafka.TakesLong(t, "one of two brokers that is killed")
 	t.Parallel()
 	s := &twoBrokers{first: kafka.Own(t)}
 	t.Run("of an agent", s.ofAnAgent)

@@ -22,7 +22,7 @@ func TestAnAgentThatIsStillAtItHasMoreTime(t *testing.T) {
 		w.Register(i, `
 workflow: render
 steps:
-  - {name: film, agent: studio, timeout: {after: 2s, max: 1h}, retry: {attempts: 1}}
+  - {name: film, agent: studio, timeout: {after: 10s, max: 1h}, retry: {attempts: 1}}
 `)
 		agent := w.Hand("studio")
 		w.Submit("o-1", `{"workflow":"render"}`)
@@ -36,7 +36,7 @@ steps:
 		labours(time.Second)
 		i.Stop()
 		i = w.Run("i-2", t.TempDir())
-		labours(3 * time.Second)
+		labours(11 * time.Second)
 		agent.Answer(r, done)
 		o := w.order(i, "o-1", in(projections.Processed))
 		if s := o.Step("film"); s.Attempt != 1 || s.FailureCount != 0 {

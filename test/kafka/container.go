@@ -44,6 +44,14 @@ func LeaveOut(t testing.TB, format string, args ...any) {
 	t.Skipf(LeftOut+format, args...)
 }
 
+// TakesLong leaves a test out of a short run (go test -short), as `make test` is at a desk.
+func TakesLong(t testing.TB, what string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf(LeftOut+"%s, because that takes long; make test LONG=1 has it", what)
+	}
+}
+
 const (
 	pullTimeout  = 5 * time.Minute
 	startTimeout = 2 * time.Minute

@@ -74,6 +74,7 @@ const handful = 5
 // figure there, and no test in the short one. WAYBILL_BACKLOG_ONLY plays those whose names
 // match, and what was measured of the others stays.
 func TestBacklog(t *testing.T) {
+	kafka.TakesLong(t, "how a backlog is worked off")
 	size := &short
 	if os.Getenv("WAYBILL_BACKLOG") == "whole" {
 		size = &whole

@@ -17,7 +17,10 @@ import (
 func TestTheFormatRises(t *testing.T) {
 	t.Parallel()
 	t.Run("beside this release", func(t *testing.T) { theFormatRises(t, "") })
-	t.Run("beside the release before", func(t *testing.T) { theFormatRises(t, buildPrevious(t)) })
+	t.Run("beside the release before", func(t *testing.T) {
+		kafka.TakesLong(t, "a format that rises beside the release before")
+		theFormatRises(t, buildPrevious(t))
+	})
 }
 
 func theFormatRises(t *testing.T, program string) {

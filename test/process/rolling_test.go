@@ -292,6 +292,7 @@ func (r *rolling) end() {
 // nothing, also on the state store that the newer one has folded, and says why.
 // The newer one goes on where it was.
 func TestDowngradeThatIsRefused(t *testing.T) {
+	kafka.TakesLong(t, "a downgrade")
 	c := newCluster(t, kafka.Embedded(t))
 	c.createTopics()
 	newer := buildNewer(t)

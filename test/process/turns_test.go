@@ -23,6 +23,7 @@ import (
 // S1: a limit of one, and one open order a key, over 12 partitions, while instances are killed: an agent never has two
 // attempts under the limit, nor two orders of a key. WAYBILL_TURNS says how many orders of each kind there are.
 func TestOneAtATimeWhileInstancesAreKilled(t *testing.T) {
+	kafka.TakesLong(t, "turns while instances are killed")
 	t.Parallel()
 	const keys = 6
 	each := number(t, "WAYBILL_TURNS", 120)

@@ -37,6 +37,7 @@ var buildsPrevious sync.Mutex
 // on, and what waits for an operator can be repaired, whether the old release
 // was stopped or killed.
 func TestUpgrade(t *testing.T) {
+	kafka.TakesLong(t, "an upgrade from the release before")
 	t.Parallel()
 	old := buildPrevious(t)
 	t.Run("stopped", func(t *testing.T) { upgrade(t, old, (*process).stop) })

@@ -1,7 +1,7 @@
 // The program run runs the tests of packages for `make test`, and ends with what
 // is worth knowing of all of them.
 //
-//	go run ./test/run [-race] [-histories N] [PACKAGE...] [-- FLAG OF GO TEST...]
+//	go run ./test/run [-race] [-long] [-histories N] [PACKAGE...] [-- FLAG OF GO TEST...]
 package main
 
 import (
@@ -27,7 +27,8 @@ var logFile = filepath.Join("bin", "test.log")
 func main() {
 	kafka.Reap()
 	race := flag.Bool("race", false, "use the race detector, where there is concurrency")
-	histories := flag.Int("histories", 2_500, "how many histories TestSimulation draws; from 5,000 on it fails for what never comes up")
+	long := flag.Bool("long", false, "run what takes long, too; -race has it anyway")
+	histories := flag.Int("histories", 500, "how many histories TestSimulation draws; from 5,000 on it fails for what never comes up")
 	flag.Parse()
 	patterns, flags := flag.Args(), []string(nil)
 	if i := slices.Index(patterns, "--"); i >= 0 {
@@ -35,7 +36,7 @@ func main() {
 	}
 	// Ctrl-C reaches every process of the terminal. What go test says of it is told.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
-	if err := run(context.Background(), patterns, flags, *race, *histories); err != nil {
+	if err := run(context.Background(), patterns, flags, *race, *long, *histories); err != nil {
 		if !errors.Is(err, errFailed) { // go test's closing lines say that
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -45,7 +46,7 @@ func main() {
 
 var errFailed = errors.New("tests failed")
 
-func run(ctx context.Context, patterns, flags []string, race bool, histories int) (err error) {
+func run(ctx context.Context, patterns, flags []string, race, long bool, histories int) (err error) {
 	packages, err := list(ctx, patterns)
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	r := newReport(os.Stdout, log)
-	parts := inParts(packages, race, histories)
+	parts := inParts(packages, race, long, histories)
 	if len(flags) > 0 {
 		parts = asAsked(packages, race, flags)
 	}

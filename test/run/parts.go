@@ -20,8 +20,10 @@ var seeds = []string{"RAPID_SEED", "WAYBILL_SEED", "WAYBILL_FUZZED_SEED"}
 // Packages without concurrency, or whose concurrency is that of other programs:
 // the race detector would find nothing there and takes ten times as long.
 var sequential = []string{
-	"compensation", "events", "orchestrator/address", "orchestrator/decide", "orchestrator/window", "orchestrator/workflow", "projections",
-	"internal/bench", "internal/rehearsal", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern",
+	"compensation", "events", "events/spans", "examples/loan", "examples/payout", "examples/subscription", "examples/trip",
+	"internal/bench", "internal/codec", "internal/rehearsal", "internal/revision", "internal/words",
+	"orchestrator/address", "orchestrator/decide", "orchestrator/timetable", "orchestrator/window", "orchestrator/workflow", "projections",
+	"test/audit", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern", "test/performance",
 	"test/reliability", "test/reliability/page", "test/run", "yamlfile",
 }
 
@@ -60,9 +62,9 @@ type part struct {
 }
 
 // inParts says in which runs of go test all tests are run, each once. What computes goes
-// first, beside what waits for Docker. Then the one that nothing may disturb is alone, and those that start
-// processes and brokers, which wait for the most part, run beside each other.
-func inParts(packages []pkg, race bool, histories int) []part {
+// beside what waits for Docker, for processes and brokers. The one that nothing may disturb is alone. Without race or long
+// those are left out that take long, and what is drawn is drawn less often.
+func inParts(packages []pkg, race, long bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
@@ -74,16 +76,20 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
 	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
-		return []part{
-			{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
-			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
-			{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
-			{packages: processes, beside: true, flags: []string{"-skip", undisturbed}, env: fixed},
-			{packages: integration, beside: true, flags: atOnce, env: fixed},
-			simulated,
-			asked,
-			{packages: others, flags: []string{"-p", "1", "-skip", simulation + "|" + asOpenAPISays}, env: fixed},
+		brief, aside, bursts := []string{"-short"}, []string{"-short"}, []part(nil) // what is left out says so itself
+		if long {
+			brief, aside = nil, []string{"-skip", undisturbed}
+			bursts = []part{{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed}}
 		}
+		return append([]part{
+			{packages: integration, beside: true, flags: append(brief, moreAtOnce...), env: fixed},
+			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
+			simulated,
+			{packages: processes, beside: true, flags: append(aside, atOnce...), env: fixed},
+			{packages: alone, flags: append(brief, "-p", "2"), env: fixed},
+			asked,
+			{packages: others, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
+		}, bursts...)
 	}
 	alonePlain, aloneRaced := split(alone, plain)
 	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it

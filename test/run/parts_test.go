@@ -22,7 +22,7 @@ func TestEveryPackageIsInAPart(t *testing.T) {
 	}
 	for _, race := range []bool{false, true} {
 		whole := make(map[string]int)
-		for _, p := range inParts(all, race, 1) {
+		for _, p := range inParts(all, race, true, 1) {
 			for _, one := range p.packages {
 				if !strings.Contains(strings.Join(p.flags, " "), "-run") {
 					whole[one.path]++
@@ -38,6 +38,28 @@ func TestEveryPackageIsInAPart(t *testing.T) {
 	for _, name := range sequential {
 		if len(within(all, name)) != 1 {
 			t.Errorf("there is no package %s", name)
+		}
+	}
+}
+
+// At a desk tests that take long are left out, and nowhere else.
+func TestLong(t *testing.T) {
+	all, err := list(t.Context(), []string{"../../..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ race, long, short bool }{{short: true}, {long: true}, {race: true}, {race: true, long: true}} {
+		short := 0
+		for _, p := range inParts(all, c.race, c.long, 1) {
+			if slices.Contains(p.flags, "-short") {
+				short++
+			}
+			if c.short && slices.Contains(p.flags, undisturbed) {
+				t.Error("what takes long has a part of its own")
+			}
+		}
+		if c.short != (short > 0) {
+			t.Errorf("race %t, long %t: %d parts are short", c.race, c.long, short)
 		}
 	}
 }
@@ -58,7 +80,7 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 	for _, race := range []bool{false, true} {
 		passedOver, run := make(map[named]bool), make(map[named]bool)
 		container := map[string]string{} // by what is done with it there
-		for _, p := range inParts(all, race, 1) {
+		for _, p := range inParts(all, race, true, 1) {
 			for i, flag := range p.flags {
 				for _, name := range names.FindAllString(flag, -1) {
 					if !slices.ContainsFunc(all, func(of pkg) bool { return has(t, of, "func "+name+"(") }) {
@@ -188,7 +210,7 @@ func TestPartsAreToldInShort(t *testing.T) {
 	}
 	for _, race := range []bool{false, true} {
 		said, cut := make(map[string]bool), 0
-		for _, p := range inParts(all, race, 1) {
+		for _, p := range inParts(all, race, true, 1) {
 			line := fmt.Sprintf(partLine, 1234.5, 12345.6, p.String())
 			if said[line] || utf8.RuneCountInString(line) > 160 {
 				t.Errorf("race=%t: the line is too long, or of two parts: %s", race, line)
