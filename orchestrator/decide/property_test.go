@@ -22,7 +22,7 @@ func TestHistories(t *testing.T) {
 		defer func() { h.close() }() // a crash replaces the store
 		h.perform(t)
 	})
-	if floods == 0 && !t.Failed() {
+	if floods == 0 && !t.Failed() && !testing.Short() { // a short run draws a fifth
 		t.Error("no order was flooded")
 	}
 }

@@ -157,7 +157,7 @@ func TestWhatIsAdmittedEnds(t *testing.T) {
 			}
 		}
 	})
-	if refused == 0 {
+	if refused == 0 && !testing.Short() { // which draws a fifth
 		t.Error("none was refused")
 	}
 }

@@ -16,6 +16,7 @@ import (
 // S2, V2, V6: an agent that says that it is still at it has more time than its timeout, whoever owns the
 // partition meanwhile, and its attempt is the first and only one.
 func TestAnAgentThatIsStillAtItHasMoreTime(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -33,10 +34,11 @@ steps:
 				return o.Step("film").Extended >= longer
 			})
 		}
-		labours(time.Second)
+		const after = 10 * time.Second
+		labours(after) // it would have expired by now, and would when it is taken over
 		i.Stop()
 		i = w.Run("i-2", t.TempDir())
-		labours(11 * time.Second)
+		labours(after + after/4)
 		agent.Answer(r, done)
 		o := w.order(i, "o-1", in(projections.Processed))
 		if s := o.Step("film"); s.Attempt != 1 || s.FailureCount != 0 {

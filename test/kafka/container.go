@@ -48,7 +48,7 @@ func LeaveOut(t testing.TB, format string, args ...any) {
 func TakesLong(t testing.TB, what string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skipf(LeftOut+"%s, because that takes long; make test LONG=1 has it", what)
+		t.Skipf(LeftOut+"%s (%s), because that takes long; make test LONG=1 has it", what, t.Name())
 	}
 }
 

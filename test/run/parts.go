@@ -21,7 +21,7 @@ var seeds = []string{"RAPID_SEED", "WAYBILL_SEED", "WAYBILL_FUZZED_SEED"}
 // the race detector would find nothing there and takes ten times as long.
 var sequential = []string{
 	"compensation", "events", "events/spans", "examples/loan", "examples/payout", "examples/subscription", "examples/trip",
-	"internal/bench", "internal/codec", "internal/rehearsal", "internal/revision", "internal/words",
+	"internal/bench", "internal/rehearsal", "internal/revision", "internal/words",
 	"orchestrator/address", "orchestrator/decide", "orchestrator/timetable", "orchestrator/window", "orchestrator/workflow", "projections",
 	"test/audit", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern", "test/performance",
 	"test/reliability", "test/reliability/page", "test/run", "yamlfile",
@@ -61,8 +61,8 @@ type part struct {
 	env      []string
 }
 
-// inParts says in which runs of go test all tests are run, each once. What computes goes
-// beside what waits for Docker, for processes and brokers. The one that nothing may disturb is alone. Without race or long
+// inParts says in which runs of go test tests are run, each once. What waits for Docker, for processes and for brokers begins
+// first, and what computes is beside it, so that no processor idles at the end. The one that nothing may disturb is alone. Without race or long
 // those are left out that take long, and what is drawn is drawn less often.
 func inParts(packages []pkg, race, long bool, histories int) []part {
 	fixed := fixedSeeds()
@@ -82,13 +82,13 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 			bursts = []part{{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed}}
 		}
 		return append([]part{
-			{packages: integration, beside: true, flags: append(brief, moreAtOnce...), env: fixed},
-			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
-			simulated,
+			{packages: integration, beside: true, flags: append(brief, atOnce...), env: fixed},
 			{packages: processes, beside: true, flags: append(aside, atOnce...), env: fixed},
-			{packages: alone, flags: append(brief, "-p", "2"), env: fixed},
+			{packages: others, beside: true, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
+			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
 			asked,
-			{packages: others, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
+			simulated,
+			{packages: alone, flags: append(brief, "-p", "2"), env: fixed},
 		}, bursts...)
 	}
 	alonePlain, aloneRaced := split(alone, plain)
@@ -104,17 +104,16 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
+		{packages: integration, beside: true, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
 		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
 		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
-		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
 	}
 }
 
-// atOnce has more tests run at a time than there are processors: each waits for brokers and clocks, and most of all for
-// Apache Kafka.
-var atOnce, moreAtOnce = []string{"-parallel", "4"}, []string{"-parallel", "8"}
+// atOnce has more tests run at a time than there are processors: each waits for brokers and clocks.
+var atOnce = []string{"-parallel", "4"}
 
 // asAsked runs what somebody asks for with flags of go test, and draws seeds.
 func asAsked(packages []pkg, race bool, flags []string) []part {

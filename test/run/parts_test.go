@@ -14,15 +14,18 @@ import (
 	"unicode/utf8"
 )
 
+// kinds are the runs that somebody may ask for.
+var kinds = []struct{ race, long bool }{{}, {long: true}, {race: true}}
+
 // Whatever the detector is good for, all packages are run, each once.
 func TestEveryPackageIsInAPart(t *testing.T) {
 	all, err := list(t.Context(), []string{"../../..."})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, race := range []bool{false, true} {
+	for _, kind := range kinds {
 		whole := make(map[string]int)
-		for _, p := range inParts(all, race, true, 1) {
+		for _, p := range inParts(all, kind.race, kind.long, 1) {
 			for _, one := range p.packages {
 				if !strings.Contains(strings.Join(p.flags, " "), "-run") {
 					whole[one.path]++
@@ -31,7 +34,7 @@ func TestEveryPackageIsInAPart(t *testing.T) {
 		}
 		for _, one := range all {
 			if whole[one.path] != 1 {
-				t.Errorf("race=%t: %s is in %d parts", race, one.path, whole[one.path])
+				t.Errorf("%+v: %s is in %d parts", kind, one.path, whole[one.path])
 			}
 		}
 	}
@@ -48,18 +51,17 @@ func TestLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ race, long, short bool }{{short: true}, {long: true}, {race: true}, {race: true, long: true}} {
-		short := 0
-		for _, p := range inParts(all, c.race, c.long, 1) {
-			if slices.Contains(p.flags, "-short") {
-				short++
+	for _, kind := range kinds {
+		short := !kind.race && !kind.long
+		for _, p := range inParts(all, kind.race, kind.long, 1) {
+			flags := strings.Join(p.flags, " ")
+			alone := flags == "-run "+simulation || flags == "-run "+asOpenAPISays
+			if slices.Contains(p.flags, "-short") != (short && !alone) {
+				t.Errorf("%+v: %s", kind, p)
 			}
-			if c.short && slices.Contains(p.flags, undisturbed) {
-				t.Error("what takes long has a part of its own")
+			if short && strings.Contains(flags, undisturbed) {
+				t.Errorf("what takes long does not say itself that it is left out: %s", p)
 			}
-		}
-		if c.short != (short > 0) {
-			t.Errorf("race %t, long %t: %d parts are short", c.race, c.long, short)
 		}
 	}
 }
@@ -77,10 +79,11 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 		raced bool
 	}
 	names, subtests := regexp.MustCompile(`Test\w+`), regexp.MustCompile(`(Test\w+)\$/\^(\w+)\$`)
-	for _, race := range []bool{false, true} {
+	for _, kind := range kinds {
+		race := kind.race
 		passedOver, run := make(map[named]bool), make(map[named]bool)
 		container := map[string]string{} // by what is done with it there
-		for _, p := range inParts(all, race, true, 1) {
+		for _, p := range inParts(all, race, kind.long, 1) {
 			for i, flag := range p.flags {
 				for _, name := range names.FindAllString(flag, -1) {
 					if !slices.ContainsFunc(all, func(of pkg) bool { return has(t, of, "func "+name+"(") }) {
@@ -208,12 +211,12 @@ func TestPartsAreToldInShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, race := range []bool{false, true} {
+	for _, kind := range kinds {
 		said, cut := make(map[string]bool), 0
-		for _, p := range inParts(all, race, true, 1) {
+		for _, p := range inParts(all, kind.race, kind.long, 1) {
 			line := fmt.Sprintf(partLine, 1234.5, 12345.6, p.String())
 			if said[line] || utf8.RuneCountInString(line) > 160 {
-				t.Errorf("race=%t: the line is too long, or of two parts: %s", race, line)
+				t.Errorf("%+v: the line is too long, or of two parts: %s", kind, line)
 			}
 			said[line] = true
 			if strings.Contains(line, "…") {
@@ -223,7 +226,7 @@ func TestPartsAreToldInShort(t *testing.T) {
 			}
 		}
 		if cut == 0 || cut == len(said) {
-			t.Errorf("race=%t: %d of %d lines are cut", race, cut, len(said))
+			t.Errorf("%+v: %d of %d lines are cut", kind, cut, len(said))
 		}
 	}
 	whole, longer := strings.Repeat("ü", longFlag), strings.Repeat("ü", longFlag+1)
