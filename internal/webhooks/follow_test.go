@@ -626,8 +626,9 @@ func TestAlertsAreOwedFromTheBeginning(t *testing.T) {
 func TestATopicThatWasTrimmed(t *testing.T) {
 	r := newReceiver(t)
 	s := newStage(t, r.URL)
-	for range 5 {
-		s.raise("o-2", time.Now())
+	at := time.Now()
+	for range 5 { // of the same id, and so the same
+		s.raise("o-2", at)
 	}
 	s.trimmed, s.begin = 3, 5
 	s.marks["webhooks.a"] = map[int32]int64{0: 1, 1: 0}

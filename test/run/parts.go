@@ -61,8 +61,9 @@ type part struct {
 	env      []string
 }
 
-// inParts says in which runs of go test tests are run, each once. What waits for Docker, for processes and for brokers begins
-// first, and what computes is beside it, so that no processor idles at the end. The one that nothing may disturb is alone. Without race or long
+// inParts says in which runs of go test tests are run, each once. At a desk what waits for Docker, for processes and for brokers
+// begins first, and what computes is beside it, so that no processor idles at the end. With the detector it is the other way
+// round: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb is alone. Without race or long
 // those are left out that take long, and what is drawn is drawn less often.
 func inParts(packages []pkg, race, long bool, histories int) []part {
 	fixed := fixedSeeds()
@@ -104,16 +105,17 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
 		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
-		{packages: integration, beside: true, flags: append([]string{"-run", onContainer}, atOnce...), env: fixed},
 		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
 		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
+		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
 	}
 }
 
-// atOnce has more tests run at a time than there are processors: each waits for brokers and clocks.
-var atOnce = []string{"-parallel", "4"}
+// atOnce has more tests run at a time than there are processors: each waits for brokers and clocks, and most of all for
+// Apache Kafka.
+var atOnce, moreAtOnce = []string{"-parallel", "4"}, []string{"-parallel", "8"}
 
 // asAsked runs what somebody asks for with flags of go test, and draws seeds.
 func asAsked(packages []pkg, race bool, flags []string) []part {
