@@ -163,6 +163,7 @@ func TestBadCodecs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			decoded, err := asked(t, "t-secret", c.answer, func(it *Codec, s *httptest.Server) {
+				it.patience = time.Minute // however slow this machine is
 				if s.Config.ErrorLog = nil; c.change != nil {
 					c.change(it, s)
 				}
