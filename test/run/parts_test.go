@@ -62,6 +62,9 @@ func TestLong(t *testing.T) {
 			if short && strings.Contains(flags, undisturbed) {
 				t.Errorf("what takes long does not say itself that it is left out: %s", p)
 			}
+			if !short && len(within(p.packages, "test/process")) > 0 && !strings.Contains(flags, undisturbed) && !strings.Contains(flags, programsRaced) {
+				t.Errorf("what nothing may disturb is run beside others: %s", p)
+			}
 		}
 	}
 }
