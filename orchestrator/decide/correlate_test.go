@@ -38,7 +38,11 @@ func TestCorrelationHistories(t *testing.T) {
 	seed, err := strconv.ParseUint(fixed.String(), 10, 64)
 	must(t, err)
 	defer func() { must(t, fixed.Set(strconv.FormatUint(seed, 10))) }()
-	for rounds := uint64(0); rounds == 0 || rounds < 100 && len(never()) > 0 && !t.Failed(); rounds++ { // what happens seldom takes some
+	most := uint64(20)
+	if testing.Short() {
+		most = 100 // each is a fifth
+	}
+	for rounds := uint64(0); rounds == 0 || rounds < most && len(never()) > 0 && !t.Failed(); rounds++ { // what happens seldom takes some
 		if seed > 0 { // else each round would draw what the one before did
 			must(t, fixed.Set(strconv.FormatUint(seed+rounds, 10)))
 		}

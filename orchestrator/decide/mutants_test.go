@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/inspect"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
@@ -75,18 +76,10 @@ func (h *historian) record(t *rapid.T) []recording {
 	return all
 }
 
-// takesLong leaves a test of the tests out of a short run.
-func takesLong(t *testing.T, what string) {
-	t.Helper()
-	if testing.Short() {
-		t.Skipf("left out: %s (%s), because that takes long; make test LONG=1 has it", what, t.Name())
-	}
-}
-
 // TestHistoriesGoDeep: whatever an orchestrator can write into a journal, and
 // every end of an order, comes up in what [TestHistories] draws.
 func TestHistoriesGoDeep(t *testing.T) {
-	takesLong(t, "whether all comes up in what is drawn")
+	leftout.UnlessLong(t, "whether all comes up in what is drawn")
 	counts := make(map[string]int)
 	all := slices.Concat(recorded(), kept(), switched(), underLimit())
 	for _, r := range all {
@@ -296,7 +289,7 @@ var pardoned = []pardon{
 // oracle notices nearly everything. It is done to every third event of each history, and to all
 // with WAYBILL_MUTANTS=all, as make mutants has it.
 func TestTheOracleNotices(t *testing.T) {
-	takesLong(t, "whether the oracle notices what is done to histories")
+	leftout.UnlessLong(t, "whether the oracle notices what is done to histories")
 	t.Parallel()
 	apart := 3
 	if os.Getenv("WAYBILL_MUTANTS") == "all" {
@@ -769,7 +762,7 @@ func vain() (recording, []events.Event, func(string, int) *oracle.Flow) {
 // asks for several, there is a history that breaks it alone. Without it nobody
 // would notice.
 func TestEveryRuleIsNeeded(t *testing.T) {
-	takesLong(t, "whether each rule of the oracle is needed")
+	leftout.UnlessLong(t, "whether each rule of the oracle is needed")
 	t.Parallel()
 	rules := make(map[string]string)
 	files, err := filepath.Glob("../../test/oracle/*.go")

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/waybill"
 )
 
@@ -40,7 +41,7 @@ steps:
 // A broker is killed, and comes back. Each of these has a namespace of its own; they share the
 // two brokers, because what takes time is to start them.
 func TestABrokerIsKilled(t *testing.T) {
-	kafka.TakesLong(t, "one of two brokers that is killed")
+	leftout.UnlessLong(t, "one of two brokers that is killed")
 	t.Parallel()
 	s := &twoBrokers{first: kafka.Own(t)}
 	t.Run("of an agent", s.ofAnAgent)

@@ -14,6 +14,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 )
 
 // S6: a workflow whose steps all begin at once, each with a request as large as they may
@@ -27,7 +28,7 @@ func TestWideOrdersWithLargeInputs(t *testing.T) {
 		steps, size := c.steps, c.size
 		t.Run(fmt.Sprintf("%d of %d", steps, size), func(t *testing.T) {
 			if steps*size > 150_000_000 && os.Getenv("WAYBILL_WIDE") != "all" {
-				t.Skip(kafka.LeftOut + "a thousand steps that are all as large as may be, because they take minutes; have them with WAYBILL_WIDE=all")
+				t.Skip(leftout.Prefix + "a thousand steps that are all as large as may be, because they take minutes; have them with WAYBILL_WIDE=all")
 			}
 			w := newWorld(t, b)
 			i := w.Run("i-1", t.TempDir())

@@ -25,14 +25,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/test/child"
+	"github.com/waybill-dev/waybill/test/leftout"
 )
 
 // Image is the Kafka that runs in the container.
 const Image = "apache/kafka:4.3.0"
-
-// LeftOut begins the reason of every skip that leaves a suite out. `make test`
-// collects these reasons and prints them at the end.
-const LeftOut = "left out: "
 
 // LeaveOut skips a suite for what this machine lacks, and fails it where nothing
 // may be left out: with WAYBILL_REQUIRE_DOCKER=1.
@@ -41,15 +38,7 @@ func LeaveOut(t testing.TB, format string, args ...any) {
 	if os.Getenv("WAYBILL_REQUIRE_DOCKER") == "1" {
 		t.Fatalf(format, args...)
 	}
-	t.Skipf(LeftOut+format, args...)
-}
-
-// TakesLong leaves a test out of a short run (go test -short), as `make test` is at a desk.
-func TakesLong(t testing.TB, what string) {
-	t.Helper()
-	if testing.Short() {
-		t.Skipf(LeftOut+"%s (%s), because that takes long; make test LONG=1 has it", what, t.Name())
-	}
+	t.Skipf(leftout.Prefix+format, args...)
 }
 
 const (

@@ -15,6 +15,6 @@
 //
 // Where no Docker engine answers, or Kafka's image can neither be found nor
 // pulled, the container's suites are skipped with a reason that begins with
-// [LeftOut]. With WAYBILL_REQUIRE_DOCKER=1 they fail instead: a run that must
+// [leftout.Prefix]. With WAYBILL_REQUIRE_DOCKER=1 they fail instead: a run that must
 // not leave them out says so.
 package kafka

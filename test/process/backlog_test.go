@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/reliability"
 )
@@ -74,7 +75,7 @@ const handful = 5
 // figure there, and no test in the short one. WAYBILL_BACKLOG_ONLY plays those whose names
 // match, and what was measured of the others stays.
 func TestBacklog(t *testing.T) {
-	kafka.TakesLong(t, "how a backlog is worked off")
+	leftout.UnlessLong(t, "how a backlog is worked off")
 	size := &short
 	if os.Getenv("WAYBILL_BACKLOG") == "whole" {
 		size = &whole

@@ -19,6 +19,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/reliability"
 	"github.com/waybill-dev/waybill/test/world"
 )
@@ -35,7 +36,7 @@ var (
 //	go test -run '^TestHandOver$' -v ./test/process -args -handovers 20
 func TestHandOver(t *testing.T) {
 	if *handOvers == 0 {
-		t.Skip(kafka.LeftOut + "what a change of owners costs, because it measures for minutes; say how many rounds with -args -handovers")
+		t.Skip(leftout.Prefix + "what a change of owners costs, because it measures for minutes; say how many rounds with -args -handovers")
 	}
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()

@@ -22,6 +22,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/reliability"
 )
 
@@ -33,7 +34,7 @@ import (
 func TestRollingUpgrade(t *testing.T) {
 	rounds := number(t, "WAYBILL_UPGRADES", 0)
 	if rounds == 0 {
-		t.Skip(kafka.LeftOut + "releases side by side, because they take minutes; say how many rounds with WAYBILL_UPGRADES")
+		t.Skip(leftout.Prefix + "releases side by side, because they take minutes; say how many rounds with WAYBILL_UPGRADES")
 	}
 	broker := kafka.Container(t)
 	old := buildPrevious(t)
@@ -292,7 +293,7 @@ func (r *rolling) end() {
 // nothing, also on the state store that the newer one has folded, and says why.
 // The newer one goes on where it was.
 func TestDowngradeThatIsRefused(t *testing.T) {
-	kafka.TakesLong(t, "a downgrade")
+	leftout.UnlessLong(t, "a downgrade")
 	c := newCluster(t, kafka.Embedded(t))
 	c.createTopics()
 	newer := buildNewer(t)

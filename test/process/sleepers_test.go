@@ -13,7 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
-	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/reliability"
 )
@@ -23,7 +23,7 @@ import (
 func TestOrdersThatSleep(t *testing.T) {
 	n := number(t, "WAYBILL_SLEEPERS", 0)
 	if n == 0 {
-		t.Skip(kafka.LeftOut + "how a great many orders sleep, because it takes minutes; say how many with WAYBILL_SLEEPERS")
+		t.Skip(leftout.Prefix + "how a great many orders sleep, because it takes minutes; say how many with WAYBILL_SLEEPERS")
 	}
 	f := newFlight(t)
 	registerSource(t, f.http, "{workflow: sleeps, steps: [{name: rest, sleep: 720h}]}")

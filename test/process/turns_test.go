@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/office"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -23,7 +24,7 @@ import (
 // S1: a limit of one, and one open order a key, over 12 partitions, while instances are killed: an agent never has two
 // attempts under the limit, nor two orders of a key. WAYBILL_TURNS says how many orders of each kind there are.
 func TestOneAtATimeWhileInstancesAreKilled(t *testing.T) {
-	kafka.TakesLong(t, "turns while instances are killed")
+	leftout.UnlessLong(t, "turns while instances are killed")
 	t.Parallel()
 	const keys = 6
 	each := number(t, "WAYBILL_TURNS", 120)

@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 )
 
 // previous is the commit of the release before this one, previousLevel what it knows
@@ -37,7 +38,7 @@ var buildsPrevious sync.Mutex
 // on, and what waits for an operator can be repaired, whether the old release
 // was stopped or killed.
 func TestUpgrade(t *testing.T) {
-	kafka.TakesLong(t, "an upgrade from the release before")
+	leftout.UnlessLong(t, "an upgrade from the release before")
 	t.Parallel()
 	old := buildPrevious(t)
 	t.Run("stopped", func(t *testing.T) { upgrade(t, old, (*process).stop) })

@@ -61,10 +61,11 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, histori
 	defer func() { err = errors.Join(err, log.Close()) }()
 	r := newReport(os.Stdout, log)
 	long = long || race || len(flags) > 0
-	if histories == 0 && long {
-		histories = 2_500
-	} else if histories == 0 {
+	if histories == 0 {
 		histories = 500
+		if long {
+			histories = 2_500
+		}
 	}
 	parts := inParts(packages, race, long, histories)
 	if len(flags) > 0 {

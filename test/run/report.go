@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/waybill-dev/waybill/test/leftout"
 )
 
 // event is one line of go test -json, see go doc test2json.
@@ -213,9 +215,9 @@ func inShort(said string) string {
 }
 
 // reason says why a test was skipped. One that names what is left out, for
-// whatever tests it stands, begins with "left out: ".
+// whatever tests it stands, begins with [leftout.Prefix].
 func reason(test, said string) string {
-	if _, why, ok := strings.Cut(said, "left out: "); ok {
+	if _, why, ok := strings.Cut(said, leftout.Prefix); ok {
 		why, _, _ = strings.Cut(why, "\n")
 		return why
 	}
