@@ -42,9 +42,9 @@ func LeaveOut(t testing.TB, format string, args ...any) {
 }
 
 const (
-	pullTimeout  = 5 * time.Minute
-	startTimeout = 2 * time.Minute
-	stopTimeout  = 30 * time.Second // past it the broker is killed
+	pullTimeout = 5 * time.Minute
+	stopTimeout = 30 * time.Second // past it the broker is killed
+	startTries  = 120              // each has a second: a machine that stood still for minutes has taken one
 )
 
 // errUnavailable marks what this machine lacks, as opposed to what went wrong.
@@ -372,26 +372,31 @@ func ensureImage(ctx context.Context) error {
 // ready returns once the broker has registered itself and would take a topic.
 // An open port says nothing: Docker opens it before Kafka listens.
 func ready(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(address))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.AlwaysRetryEOF(),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	again := time.NewTicker(100 * time.Millisecond)
-	defer again.Stop()
-	for {
-		nodes, err := kadm.NewClient(cl).ListBrokers(ctx)
+	answers := func() error {
+		try, end := context.WithTimeout(ctx, time.Second)
+		defer end()
+		nodes, err := kadm.NewClient(cl).ListBrokers(try)
 		if err == nil && len(nodes) > 0 {
 			return nil
 		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return fmt.Errorf("no answer at %s in %s: %w", address, startTimeout, errors.Join(err, ctx.Err()))
+		<-try.Done()
+		return errors.Join(err, try.Err())
+	}
+	for range startTries {
+		if err = answers(); err == nil || ctx.Err() != nil {
+			break
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("no answer at %s: %w", address, err)
+	}
+	return nil
 }
 
 // Stop stops the broker, which must be t's own, as an orderly shutdown does.

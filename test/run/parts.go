@@ -42,7 +42,7 @@ const (
 	// shows: the same code is raced by tests beside them that have less of it, and the detector takes them ten times
 	// as long.
 	voluminous = "^(TestWideOrdersWithLargeInputs|TestABurstWaitsForItsAgent|TestFuzzedRecords|TestTurnsAreTriedOut|" +
-		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|" +
+		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|TestAThousandDeadLetters|" +
 		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestConsoleInABrowser)$|^TestOperator$/^a_thousand$"
 )
 
@@ -94,7 +94,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	}
 	alonePlain, aloneRaced := split(alone, plain)
 	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
-	large := within(packages, "cmd/waybill", "events/fetch", "internal/tracing", "orchestrator", "orchestrator/lane")
+	large := within(packages, "cmd/waybill", "events/fetch", "internal/api", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
 		simulated,
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
@@ -165,11 +165,16 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Stderr = os.Stderr
 	cmd.Env = append(os.Environ(), p.env...)
+	unless := func(name, value string) {
+		if os.Getenv(name) == "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	unless("GOGC", "400") // as in the Makefile: for compilers, linkers and tests
+	unless("GOMEMLIMIT", "4GiB")
 	if p.race {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector is written in C
-		if os.Getenv("GORACE") == "" {
-			cmd.Env = append(cmd.Env, "GORACE="+raced)
-		}
+		unless("GORACE", raced)
 	}
 	return cmd
 }
@@ -179,11 +184,6 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 func (p part) compile(ctx context.Context) {
 	if len(p.packages) > 0 {
 		cmd := p.command(ctx, "list", "-test", "-export")
-		for name, value := range map[string]string{"GOGC": "400", "GOMEMLIMIT": "4GiB"} { // as in the Makefile
-			if os.Getenv(name) == "" {
-				cmd.Env = append(cmd.Env, name+"="+value)
-			}
-		}
 		cmd.Stderr = nil
 		_ = cmd.Run()
 	}
