@@ -55,8 +55,9 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.IntVar(&o.Pipe, "pipe", 0, "in place of orchestrators, so many writers of the same records that decide nothing: the limit to compare with")
 	flags.IntVar(&o.Consoles, "consoles", 0, "with --rates, so many pages of the console that are open and kept current, half the first one and half lists of orders")
 	flags.IntVar(&o.Waiting, "waiting", 0, "orders that wait for an agent that is not there, besides")
-	flags.BoolVar(&o.Rebuild, "rebuild", false, "measure at the end how long an instance takes that has lost its state")
-	flags.DurationVar(&o.Idle, "idle", 0, "measure before for how long what doing nothing costs: processor, requests, memory; 0 for not at all")
+	flags.BoolVar(&o.HTTP, "http", false, "submit over HTTP, each order by a request of its own, in place of Kafka")
+	flags.BoolVar(&o.Rebuild, "rebuild", false, "measure at the end how long an instance takes to own all again, with its state and without")
+	flags.DurationVar(&o.Idle, "idle", 0, "measure before, for so long, what doing nothing costs, beside what is --waiting: processor, requests, memory; 0 for not at all")
 	flags.StringVar(&profile, "cpu-profile", "", "file for a processor profile of this process, for go tool pprof")
 	flags.IntVar(&o.InFlight, "in-flight", 1024, "orders under way at a time")
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
@@ -66,7 +67,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "standby", "pipe", "waiting", "consoles", "rebuild", "idle", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "standby", "pipe", "waiting", "consoles", "http", "rebuild", "idle", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -88,8 +89,14 @@ Two versions are compared by several runs of each, which -o json writes:
 		if o.Consoles < 0 || o.Consoles > 1000 || o.Consoles > 0 && (len(o.Rates) == 0 || o.Pipe > 0) {
 			return usageError{errors.New("--consoles is so many, from 0 to 1000, and goes with --rates and without --pipe")}
 		}
+		if o.HTTP && (o.Pipe > 0 || o.Overload > 0 || o.MaxLag > 0 || o.Standby == orchestrator.StandbyOwned) {
+			return usageError{errors.New("with --http one instance takes all orders; leave out --pipe, --overload, --max-lag and --standby owned")}
+		}
 		if o.Rebuild && (len(o.Rates) > 0 || o.Overload > 0) {
 			return usageError{errors.New("--rebuild goes with --in-flight; leave out --rates and --overload")}
+		}
+		if o.Rebuild && o.Standby == orchestrator.StandbyOwned && o.Instances > 1 {
+			return usageError{errors.New("--rebuild is of one instance with the state of all; leave out --standby owned, or --instances")}
 		}
 		if o.Idle < 0 || o.Idle > 0 && o.Pipe > 0 {
 			return usageError{errors.New("--idle is not below 0, and goes without --pipe")}
@@ -172,6 +179,7 @@ Two versions are compared by several runs of each, which -o json writes:
 				row("", fmt.Sprintf("all ended after %.1f s; %s", x.Drained, again))
 			}
 			if x := r.Rebuilt; x != nil {
+				row("With its state", fmt.Sprintf("ready again after %.1f s", r.Restarted))
 				row("Without its state", fmt.Sprintf("ready after %.1f s: %d records, %.0f/s", x.Seconds, x.Records, x.RecordsPerSecond))
 			}
 			row("This process", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", r.CPU, r.CPUPerOrder, r.Memory))

@@ -11,19 +11,21 @@ import (
 func TestBenchFlags(t *testing.T) {
 	clearEnvironment(t)
 	for args, wrong := range map[[3]string]string{
-		{"--steps", "0"}:                       "from 1 to 100",
-		{"--payload", "262145"}:                "from 0 to 262144 bytes",
-		{"--retries", "101"}:                   "from 0 to 100",
-		{"--compensate", "1", "--overload=1s"}: "leave out --compensate",
-		{"--pipe", "5"}:                        "from 0 to the number of --partitions",
-		{"--pipe", "1", "--parallel"}:          "leave out --instances, --parallel",
-		{"--idle", "1s", "--pipe=1"}:           "goes without --pipe",
-		{"--waiting", "-1"}:                    "from 0",
-		{"--rebuild", "--rates=5"}:             "leave out --rates",
-		{"--cpu-profile", "no/such/directory"}: "--cpu-profile",
-		{"--rates", "0"}:                       "--rates are orders a second",
-		{"--rates", "5", "--overload=1s"}:      "leave one out",
-		{"--kafka-container", "k"}:             "the Kafka of --brokers; name them",
+		{"--steps", "0"}:                                  "from 1 to 100",
+		{"--payload", "262145"}:                           "from 0 to 262144 bytes",
+		{"--retries", "101"}:                              "from 0 to 100",
+		{"--compensate", "1", "--overload=1s"}:            "leave out --compensate",
+		{"--pipe", "5"}:                                   "from 0 to the number of --partitions",
+		{"--pipe", "1", "--parallel"}:                     "leave out --instances, --parallel",
+		{"--idle", "1s", "--pipe=1"}:                      "goes without --pipe",
+		{"--waiting", "-1"}:                               "from 0",
+		{"--rebuild", "--rates=5"}:                        "leave out --rates",
+		{"--http", "--pipe=1"}:                            "leave out --pipe",
+		{"--rebuild", "--standby=owned", "--instances=2"}: "the state of all",
+		{"--cpu-profile", "no/such/directory"}:            "--cpu-profile",
+		{"--rates", "0"}:                                  "--rates are orders a second",
+		{"--rates", "5", "--overload=1s"}:                 "leave one out",
+		{"--kafka-container", "k"}:                        "the Kafka of --brokers; name them",
 	} {
 		call := []string{"bench"}
 		for _, a := range args {

@@ -292,15 +292,20 @@ func TestDeadLettersThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// A thousand submissions that came cut short are put back at once, mended, by more callers than may read dead letters at a time, and
+// Submissions that came cut short are put back at once, mended, by more callers than may read dead letters at a time, and
 // every tenth twice: each order is taken once.
-func TestAThousandDeadLetters(t *testing.T) {
+func TestManyDeadLetters(t *testing.T) {
+	t.Run("a hundred", func(t *testing.T) { putBack(t, 100) })
+	t.Run("a thousand", func(t *testing.T) { putBack(t, 1000) })
+}
+
+func putBack(t *testing.T, many int) {
+	t.Helper()
 	s := newStage(t)
 	s.attach()
 	if _, err := s.client.Register(t.Context(), "w.yaml", []byte("workflow: calm\nsteps:\n  - {name: rest, sleep: {for: 1ms}}\n")); err != nil {
 		t.Fatal(err)
 	}
-	const many = 1000
 	for n := range many {
 		s.outside.Produce(&kgo.Record{Topic: s.instance.Topics().Orders, Key: fmt.Appendf(nil, "o-%d", n), Value: fmt.Appendf(nil, `{"workflow":"calm","input":%d`, n)})
 	}

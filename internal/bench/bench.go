@@ -47,8 +47,11 @@ type Options struct {
 	Pipe int
 	// Waiting is how many orders wait all the time for an agent that is not there.
 	Waiting int
-	// Rebuild measures at the end how long an instance takes that has lost its state.
+	// Rebuild measures at the end how long an instance takes to own all again: with its state, and
+	// when it has lost that.
 	Rebuild bool
+	// HTTP has orders submitted to the HTTP API of the first instance, each by a caller of its own.
+	HTTP bool
 	// Brokers to run against; none starts the embedded broker.
 	Brokers []string
 	// Kafka are the options of all clients, besides the brokers.
@@ -93,7 +96,7 @@ type Options struct {
 }
 
 // Report is what was measured. But for those of Rungs, latencies are from the
-// submission's produce call to the caller's reading of the completed status message.
+// submission's produce call, or its request over HTTP, to the caller's reading of the completed status message.
 type Report struct {
 	// Version is Waybill's, if somebody said it, and Began when the measurement did, in RFC 3339.
 	Version    string     `json:"version,omitzero"`
@@ -109,6 +112,7 @@ type Report struct {
 	Shape    Shape  `json:"shape"`
 	Waiting  int    `json:"waiting,omitzero"`
 	Consoles int    `json:"consoles,omitzero"`
+	HTTP     bool   `json:"http,omitzero"`
 	// Owned is how many seconds after they were begun the instances had shared all partitions
 	// and were ready.
 	Owned float64 `json:"owned_after_s,omitzero"`
@@ -137,11 +141,14 @@ type Report struct {
 	CPUPerOrder float64 `json:"cpu_us_per_order,omitzero"`
 	// Memory is the process's resident set at the end, in MiB; 0 where the system
 	// is not Linux.
-	Memory   float64  `json:"memory_mib,omitzero"`
-	Machine  Machine  `json:"machine,omitzero"` // where the system is Linux
-	Kafka    *Usage   `json:"kafka,omitempty"`
-	Overload *Excess  `json:"overload,omitempty"`
-	Rebuilt  *Rebuilt `json:"rebuilt,omitempty"`
+	Memory   float64 `json:"memory_mib,omitzero"`
+	Machine  Machine `json:"machine,omitzero"` // where the system is Linux
+	Kafka    *Usage  `json:"kafka,omitempty"`
+	Overload *Excess `json:"overload,omitempty"`
+	// Restarted is after how many seconds an instance that had its state, and had been stopped in order,
+	// owned all partitions again and was ready. Rebuilt is the same of one that had none.
+	Restarted float64  `json:"restarted_after_s,omitzero"`
+	Rebuilt   *Rebuilt `json:"rebuilt,omitempty"`
 	// Rungs are in place of all that, one for each rate that was measured. LeftOut are the
 	// rates that were not, because too much of what had arrived before did not end.
 	Rungs   []Rung    `json:"rungs,omitempty"`
@@ -277,8 +284,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	var served sync.WaitGroup
-	instance := func(ctx context.Context) error {
-		id := fmt.Sprintf("bench-%d", len(instances)+1)
+	instance := func(ctx context.Context, id string) error {
 		i, err := orchestrator.New(ctx, orchestrator.Config{
 			ID: id, Namespace: namespace, Kafka: within, DataDir: filepath.Join(dir, id), Standby: o.Standby, MaxLag: o.MaxLag, Sampled: o.Traces.Sampled(), Logger: o.Logger,
 		})
@@ -299,8 +305,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil
 	}
 	began := time.Now()
-	for range o.Instances {
-		if err := instance(serving); err != nil {
+	for n := range o.Instances {
+		if err := instance(serving, fmt.Sprintf("bench-%d", n+1)); err != nil {
 			return nil, err
 		}
 	}
@@ -355,11 +361,6 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			start(fmt.Sprintf("pipe %d", n+1), func() error { return (&pipe{s, k, &topics}).run(ctx, mine) })
 		}
 	}
-	if o.Idle > 0 {
-		if report.Idle, err = l.idle(ctx, &o, written); err != nil {
-			return nil, err
-		}
-	}
 	if o.Waiting > 0 {
 		if err := register(ctx, instances[0], absent); err != nil {
 			return nil, err
@@ -367,6 +368,17 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		if err := l.pile(ctx, o.Waiting); err != nil {
 			return nil, err
 		}
+	}
+	if o.Idle > 0 {
+		if report.Idle, err = l.idle(ctx, &o, written); err != nil {
+			return nil, err
+		}
+	}
+	if o.HTTP {
+		if l.api, err = serve(ctx, instances[0], o.InFlight, o.Logger, start); err != nil {
+			return nil, err
+		}
+		report.HTTP = true
 	}
 	if len(o.Rates) > 0 {
 		report.InFlight = 0
@@ -388,16 +400,39 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	report.Connections = written.connections.Load()
 	if o.Rebuild {
-		stop()
-		served.Wait()
-		began := time.Now()
-		if err := instance(ctx); err != nil {
+		if err := l.rest(ctx); err != nil {
 			return nil, err
 		}
-		if err := shared(ctx, instances[o.Instances:], o.Partitions); err != nil {
+		if l.api != nil {
+			l.api.close()
+		}
+		// again has an instance own all, after the others have stopped.
+		again := func(id string) (time.Duration, error) {
+			stop()
+			served.Wait()
+			for _, i := range instances {
+				if err := i.Close(); err != nil {
+					return 0, err
+				}
+			}
+			instances = nil
+			began := time.Now()
+			serving, stop = context.WithCancel(ctx) //nolint:fatcontext // of one instance after the other
+			if err := instance(serving, id); err != nil {
+				return 0, err
+			}
+			err := shared(ctx, instances, o.Partitions)
+			return time.Since(began), err
+		}
+		took, err := again("bench-1")
+		if err != nil {
 			return nil, err
 		}
-		if report.Rebuilt, err = rebuilt(ctx, admin, &topics, time.Since(began)); err != nil {
+		report.Restarted = took.Seconds()
+		if took, err = again("bench-without"); err != nil {
+			return nil, err
+		}
+		if report.Rebuilt, err = rebuilt(ctx, admin, &topics, took); err != nil {
 			return nil, err
 		}
 	}

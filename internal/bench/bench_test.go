@@ -86,12 +86,12 @@ func TestRunPipe(t *testing.T) {
 // Orders that wait for somebody else's agent are there while others are measured, and when
 // the state is made again.
 func TestRunBesideOrdersThatWait(t *testing.T) {
-	r, err := Run(t.Context(), Options{Partitions: 2, InFlight: 4, Orders: 20, Single: 5, Waiting: 1000, Rebuild: true})
+	r, err := Run(t.Context(), Options{Partitions: 2, InFlight: 4, Orders: 20, Single: 5, Waiting: 1000, Idle: time.Millisecond, Rebuild: true, HTTP: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Two events of one that waits, one or two more of those that were asked for.
-	if x := r.Rebuilt; r.Orders != 20 || x.Records < 2000 || x.Seconds <= 0 || x.RecordsPerSecond <= 0 {
+	if x := r.Rebuilt; r.Orders != 20 || !r.HTTP || r.Idle == nil || r.Restarted <= 0 || x.Records < 2000 || x.Seconds <= 0 || x.RecordsPerSecond <= 0 {
 		t.Errorf("%+v, %+v", r, x)
 	}
 }

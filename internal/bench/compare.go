@@ -240,6 +240,9 @@ func (r *Report) besides() (said string) {
 	if r.Waiting > 0 {
 		said += fmt.Sprintf(", beside %d that wait", r.Waiting)
 	}
+	if r.HTTP {
+		said += ", submitted over HTTP"
+	}
 	if r.Consoles > 0 {
 		said += fmt.Sprintf(", with %d consoles open", r.Consoles)
 	}
@@ -278,7 +281,12 @@ func figures(reports []Report) map[string]*setting {
 			s.addMachines(r.Machine)
 			s.addKafkas(r.Kafka)
 			s.addAtRest(r)
+			if r.Restarted > 0 {
+				s.add("owned again s", r.Restarted)
+			}
 			if r.Rebuilt != nil {
+				s.add("owned without state s", r.Rebuilt.Seconds)
+				s.add("rebuilt records", float64(r.Rebuilt.Records))
 				s.add("rebuilt records/s", r.Rebuilt.RecordsPerSecond)
 			}
 		}

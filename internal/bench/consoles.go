@@ -7,13 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
-	"github.com/waybill-dev/waybill/internal/api"
-	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/orchestrator"
 )
 
@@ -42,31 +39,13 @@ type consoles struct {
 
 // openConsoles serves the console of an instance, and has so many pages of it open, until ctx ends.
 func openConsoles(ctx context.Context, i *orchestrator.Instance, n int, log *slog.Logger, start func(what string, run func() error)) (*consoles, error) {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	s, err := serve(ctx, i, n, log, start)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the console: %w", err)
+		return nil, err
 	}
-	server := api.New(api.Config{Version: "bench", Logger: log, Console: func(server http.Handler) http.Handler {
-		return console.New(server, console.Config{Version: "bench", Logger: log})
-	}})
-	server.Attach(i)
-	serving := &http.Server{Handler: server, ReadHeaderTimeout: time.Minute}
-	c := &consoles{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}, rest: pageRest}
-	start("the console's server", func() error {
-		if err := serving.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	start("the console's end", func() error {
-		<-ctx.Done()
-		c.client.CloseIdleConnections()
-		err := serving.Close()
-		server.Detach(errors.New("the measurement is over"))
-		return err
-	})
+	c := &consoles{client: s.client, rest: pageRest}
 	for n := range n {
-		page := "http://" + ln.Addr().String() + []string{"/", "/orders"}[n%2]
+		page := s.base + []string{"/", "/orders"}[n%2]
 		start("a console", func() error {
 			if err := c.look(ctx, page); ctx.Err() == nil {
 				return err

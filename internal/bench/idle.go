@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Idle is what was used while there was no order: of this process, in which agents and the
+// Idle is what was used while nothing was submitted, beside what waits: of this process, in which agents and the
 // caller, and the embedded broker, are too.
 type Idle struct {
 	Seconds float64 `json:"seconds"`

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/waybill-dev/waybill/events"
 )
 
@@ -80,7 +78,7 @@ func climb(rates []float64, measure func(rate float64) (*Rung, error)) (rungs []
 	for n, rate := range rates {
 		r, err := measure(rate)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("at %g orders/s: %w", rate, err)
 		}
 		rungs = append(rungs, *r)
 		if r.Unfinished > 0 {
@@ -155,11 +153,7 @@ func (l *ladder) arrive(ctx context.Context, p *passages, due time.Time) bool {
 	if !p.begin(string(r.Key), due, time.Now()) {
 		return false
 	}
-	l.producer.Produce(ctx, r, func(_ *kgo.Record, err error) {
-		if err != nil {
-			p.end(string(r.Key), events.StatusFailed, time.Now())
-		}
-	})
+	l.send(ctx, r, func(error) { p.end(string(r.Key), events.StatusFailed, time.Now()) })
 	return true
 }
 

@@ -37,6 +37,8 @@ type load struct {
 
 	received atomic.Int64 // orders that were accepted
 	kafka    *container   // nil if nobody named one
+	api      *site        // takes submissions in place of Kafka, unless it is nil
+	asking   sync.WaitGroup
 }
 
 func newLoad(kafka []kgo.Opt, topics *events.Topics, partitions int32, shape *Shape) (*load, error) {
@@ -60,6 +62,7 @@ func newLoad(kafka []kgo.Opt, topics *events.Topics, partitions int32, shape *Sh
 }
 
 func (l *load) close() {
+	l.asking.Wait()
 	l.producer.Close()
 	l.statuses.Close()
 }
@@ -93,11 +96,25 @@ func (l *load) submit(ctx context.Context) {
 	l.produce(ctx, r)
 }
 
-// produce submits, and has the measurement fail if Kafka does not take it.
+// produce submits, and has the measurement fail if that is not taken.
 func (l *load) produce(ctx context.Context, r *kgo.Record) {
-	l.producer.Produce(ctx, r, func(_ *kgo.Record, err error) {
-		if err != nil && ctx.Err() == nil {
-			l.fail(fmt.Errorf("submit: %w", err))
+	l.send(ctx, r, func(err error) { l.fail(fmt.Errorf("submit: %w", err)) })
+}
+
+// send submits, and says if Kafka does not take it. That the HTTP API does not has the measurement fail: nobody knows what
+// became of it.
+func (l *load) send(ctx context.Context, r *kgo.Record, refused func(error)) {
+	if l.api == nil {
+		l.producer.Produce(ctx, r, func(_ *kgo.Record, err error) {
+			if err != nil && ctx.Err() == nil {
+				refused(err)
+			}
+		})
+		return
+	}
+	l.asking.Go(func() {
+		if err := l.api.submit(ctx, r); err != nil && ctx.Err() == nil {
+			l.fail(fmt.Errorf("submit over HTTP: %w", err))
 		}
 	})
 }
@@ -194,6 +211,28 @@ func (l *load) pile(ctx context.Context, orders int) error {
 		}
 	}
 	return nil
+}
+
+// rest returns when no order is under way any more; after ten seconds in any case, since one whose submission was cut short
+// may never have begun.
+func (l *load) rest(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { l.listen(ctx, l.ended) })
+	under := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.started)
+	}
+	for began := time.Now(); under() > 0 && time.Since(began) < 10*time.Second; {
+		if err := errors.Join(l.err(), wait(ctx, 10*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	l.asking.Wait()
+	return l.err()
 }
 
 // consumed is what Kafka's container has used; nil if nobody named one.

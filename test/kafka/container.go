@@ -44,7 +44,7 @@ func LeaveOut(t testing.TB, format string, args ...any) {
 const (
 	pullTimeout = 5 * time.Minute
 	stopTimeout = 30 * time.Second // past it the broker is killed
-	startTries  = 120              // each has a second: a machine that stood still for minutes has taken one
+	startTries  = 20               // of which each has a second more, up to 10: a machine that stood still for minutes has taken one
 )
 
 // errUnavailable marks what this machine lacks, as opposed to what went wrong.
@@ -378,8 +378,8 @@ func ready(ctx context.Context, address string) error {
 		return err
 	}
 	defer cl.Close()
-	answers := func() error {
-		try, end := context.WithTimeout(ctx, time.Second)
+	answers := func(patience time.Duration) error {
+		try, end := context.WithTimeout(ctx, patience)
 		defer end()
 		nodes, err := kadm.NewClient(cl).ListBrokers(try)
 		if err == nil && len(nodes) > 0 {
@@ -388,13 +388,13 @@ func ready(ctx context.Context, address string) error {
 		<-try.Done()
 		return errors.Join(err, try.Err())
 	}
-	for range startTries {
-		if err = answers(); err == nil || ctx.Err() != nil {
+	for n := range startTries {
+		if err = answers(time.Duration(min(n+1, 10)) * time.Second); err == nil || ctx.Err() != nil {
 			break
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("no answer at %s: %w", address, err)
+		return fmt.Errorf("no answer at %s in %d tries: %w", address, startTries, err)
 	}
 	return nil
 }

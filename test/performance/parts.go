@@ -36,6 +36,7 @@ func (p *part) each() (all []part) {
 var (
 	loaded = []string{"orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "the machine's cores", "produce requests/order", "transactions/order"}
 	rested = []string{"all owned s", "connections", "idle: cores", "idle: requests/s", "idle: MiB", "idle: Kafka's cores", "idle: Kafka's MiB"}
+	again  = []string{"owned again s", "owned without state s", "rebuilt records", "rebuilt records/s"}
 	alone  = []string{"one at a time: p50 ms", "one at a time: p99 ms"}
 	paced  = []string{"reached orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "the machine's cores", "produce requests/order", "transactions/order"}
 )
@@ -116,6 +117,19 @@ var parts = []part{
 	{
 		name: "resting-kafka", title: "Partitions at rest: Apache Kafka", kafka: true, args: resting, variants: []string{"--partitions 4", "--partitions 64", "--partitions 256"}, columns: rested,
 		learn: "The same on Kafka, whose topics are new: it makes them while the instance comes to own them.",
+	},
+	{
+		name: "resting-beside", title: "At rest beside what waits, and with followers: embedded", args: resting,
+		variants: []string{"--partitions 4", "--partitions 4 --waiting 100000", "--partitions 64", "--partitions 64 --instances 2", "--partitions 64 --instances 2 --standby owned"}, columns: rested,
+		learn: "What it costs that 100,000 orders wait of which nothing is due, the supervisor's looks among it and what is left of writing them, and what a second instance asks that follows all partitions, and one that does not. The memory beside what waits is that of its moment: what waits leaves it in time ([ADR 0049](adr/0049-states-on-the-way-are-written-ten-times-a-second.md)).",
+	},
+	{
+		name: "again", title: "Owning all again: embedded", args: short + " --rebuild", variants: []string{"--partitions 4", "--partitions 64", "--partitions 256"}, columns: again,
+		learn: "An instance that carried 1,024 orders at a time stops in order when the last has ended, and starts again: how long until it owns all partitions and is ready, with its state, and then with none, which it makes anew from the journal, of whatever was carried before.",
+	},
+	{
+		name: "http", title: "Orders over HTTP: embedded, 4 partitions", args: "--warm-up 3s --duration 10s --rates 100,1000,2000", variants: []string{"", "--http"}, columns: paced,
+		learn: "Each order is a request of its own to the HTTP API of the instance (`--http`), which answers when the order can be read; the latencies are to the order's end, as those of the orders on Kafka beside it. A submission over HTTP comes to the embedded broker through memory, as all that instances write, the other through the network.",
 	},
 	{
 		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3", "--instances 3 --standby owned"}, columns: loaded,

@@ -42,8 +42,8 @@ const (
 	// shows: the same code is raced by tests beside them that have less of it, and the detector takes them ten times
 	// as long.
 	voluminous = "^(TestWideOrdersWithLargeInputs|TestABurstWaitsForItsAgent|TestFuzzedRecords|TestTurnsAreTriedOut|" +
-		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|TestAThousandDeadLetters|" +
-		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestConsoleInABrowser)$|^TestOperator$/^a_thousand$"
+		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|" +
+		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestConsoleInABrowser)$|^(TestOperator|TestManyDeadLetters)$/^a_thousand$"
 )
 
 // raced are settings of the race detector. Each program that has it waits at its end, for a second otherwise, for races of
@@ -170,7 +170,7 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 	}
-	unless("GOGC", "400") // as in the Makefile: for compilers, linkers and tests
+	unless("GOGC", "400") // as in the Makefile, for compilers and linkers, and as waybill has it itself
 	unless("GOMEMLIMIT", "4GiB")
 	if p.race {
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector is written in C
