@@ -101,7 +101,7 @@ func Own(t testing.TB) *Broker {
 // had that is empty, and they say so themselves. The container goes when end is
 // called, or this process ends in any other way. Call [Reap] before all else.
 func Share(ctx context.Context) (variable string, end func() error, err error) {
-	as := manner{onHost: nearby(ctx), brief: true}
+	as := manner{onHost: nearby(ctx)}
 	b, end, err := apart(ctx, as)
 	if err != nil && as.onHost && !errors.Is(err, errUnavailable) { // the engine may forbid its network, or be another machine's
 		as.onHost = false
@@ -122,7 +122,7 @@ func Share(ctx context.Context) (variable string, end func() error, err error) {
 // nothing of Docker stands between it and its clients. The engine must be on this machine, and of Linux. The
 // container goes when end is called, or this process ends in any other way. Call [Reap] before all else.
 func Alone(ctx context.Context) (b *Broker, end func() error, err error) {
-	return apart(ctx, manner{onHost: true})
+	return apart(ctx, manner{onHost: true, lasting: true})
 }
 
 func apart(ctx context.Context, as manner) (b *Broker, end func() error, err error) {
@@ -156,8 +156,8 @@ type container struct {
 
 // manner is how a container runs: behind ports that Docker forwards, wherever the engine is, unless it says otherwise.
 type manner struct {
-	onHost bool // on the network of the engine, which is this machine's
-	brief  bool // for tests: Java's second compiler pays for itself in what runs for longer
+	onHost  bool // on the network of the engine, which is this machine's
+	lasting bool // with Java's second compiler, which pays for itself in what runs for longer than a test
 }
 
 // withoutRyuk comes before all else of testcontainers, which looks once: our own reaper needs no privileged container and no
@@ -209,8 +209,8 @@ func startContainer(ctx context.Context, as manner) (*Broker, error) {
 		return nil, err
 	}
 	r := request(name, port, spare)
-	if as.brief {
-		r.Env["KAFKA_OPTS"] = "-XX:TieredStopAtLevel=1"
+	if as.lasting {
+		delete(r.Env, "KAFKA_OPTS")
 	}
 	if as.onHost {
 		r.ExposedPorts = nil
@@ -336,6 +336,7 @@ func request(name, port string, others ...string) testcontainers.ContainerReques
 			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
 			"KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS":     strconv.FormatInt(minSessionTimeout.Milliseconds(), 10),
 			"KAFKA_HEAP_OPTS":                        "-Xms256m -Xmx1g",
+			"KAFKA_OPTS":                             "-XX:TieredStopAtLevel=1",
 			// On a machine that is busy with tests a broker may be slow to tell its own controller that it is there: after
 			// nine seconds, as usual, no partition would have a leader.
 			"KAFKA_BROKER_SESSION_TIMEOUT_MS": "30000",
