@@ -39,10 +39,14 @@ func TestSubmitOverHTTP(t *testing.T) {
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
+	asked = ""
+	if err := submit(over); err != nil || asked == "" {
+		t.Errorf("%v, and asked for %q: it was cut short", err, asked)
+	}
+	answer = http.StatusServiceUnavailable
 	if err := submit(over); err != nil {
 		t.Error(err)
 	}
-	answer = http.StatusServiceUnavailable
 	if err := submit(t.Context()); err == nil {
 		t.Error("what was refused is no error")
 	}

@@ -102,7 +102,7 @@ func (l *load) produce(ctx context.Context, r *kgo.Record) {
 }
 
 // send submits, and says if Kafka does not take it. That the HTTP API does not has the measurement fail: nobody knows what
-// became of it.
+// became of it. What is asked of that is waited for, when all is measured, too.
 func (l *load) send(ctx context.Context, r *kgo.Record, refused func(error)) {
 	if l.api == nil {
 		l.producer.Produce(ctx, r, func(_ *kgo.Record, err error) {
@@ -113,7 +113,9 @@ func (l *load) send(ctx context.Context, r *kgo.Record, refused func(error)) {
 		return
 	}
 	l.asking.Go(func() {
-		if err := l.api.submit(ctx, r); err != nil && ctx.Err() == nil {
+		asking, end := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer end()
+		if err := l.api.submit(asking, r); err != nil && ctx.Err() == nil {
 			l.fail(fmt.Errorf("submit over HTTP: %w", err))
 		}
 	})
@@ -213,8 +215,7 @@ func (l *load) pile(ctx context.Context, orders int) error {
 	return nil
 }
 
-// rest returns when no order is under way any more; after ten seconds in any case, since one whose submission was cut short
-// may never have begun.
+// rest returns when no order is under way any more; after ten seconds in any case.
 func (l *load) rest(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
