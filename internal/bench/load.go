@@ -140,6 +140,17 @@ func (l *load) listen(ctx context.Context, ended func(id, status string, now tim
 	}
 }
 
+// listening notes all orders that end, until end is called, with which the context ends.
+func (l *load) listening(ctx context.Context) (until context.Context, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { l.listen(ctx, l.ended) })
+	return ctx, func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // ended notes one of the orders of which so many are under way at a time.
 func (l *load) ended(id, status string, now time.Time, value []byte) {
 	if status != events.StatusCompleted && status != events.StatusCompensated {
@@ -183,11 +194,8 @@ func (l *load) one(ctx context.Context) error {
 
 // start returns when everything has started, and some orders have warmed it up.
 func (l *load) start(ctx context.Context, orders int) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { l.listen(ctx, l.ended) })
+	ctx, end := l.listening(ctx)
+	defer end()
 	for range orders {
 		if err := l.one(ctx); err != nil {
 			return err
@@ -198,11 +206,8 @@ func (l *load) start(ctx context.Context, orders int) error {
 
 // pile submits orders that wait for an agent that is not there, and returns once they do.
 func (l *load) pile(ctx context.Context, orders int) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { l.listen(ctx, l.ended) })
+	ctx, end := l.listening(ctx)
+	defer end()
 	want := l.received.Load() + int64(orders)
 	for n := range orders {
 		l.produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte("waits-" + strconv.Itoa(n)), Value: []byte(`{"workflow":"absent"}`)})
@@ -217,11 +222,8 @@ func (l *load) pile(ctx context.Context, orders int) error {
 
 // rest returns when no order is under way any more; after ten seconds in any case.
 func (l *load) rest(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { l.listen(ctx, l.ended) })
+	ctx, end := l.listening(ctx)
+	defer end()
 	under := func() int {
 		l.mu.Lock()
 		defer l.mu.Unlock()
