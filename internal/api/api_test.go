@@ -723,6 +723,13 @@ func (s *stage) testHungUp() {
 			s.Errorf("%s went on to the end: %d %.100s", path, said.Code, said.Body)
 		}
 	}
+	said := httptest.NewRecorder()
+	submission := httptest.NewRequestWithContext(gone, http.MethodPost, "/api/v1/orders", strings.NewReader(`{"workflow":"order-fulfilment","input":{"total":1}}`))
+	submission.Header.Set("Content-Type", "application/json")
+	s.server.ServeHTTP(said, submission)
+	if said.Code != http.StatusServiceUnavailable {
+		s.Errorf("a submission went on to the end: %d %.100s", said.Code, said.Body)
+	}
 }
 
 func (s *stage) testPartitions() {
@@ -989,6 +996,35 @@ func TestHangingUp(t *testing.T) {
 	New(Config{}).ServeHTTP(w, httptest.NewRequestWithContext(gone, http.MethodGet, "/api/v1/orders", http.NoBody))
 	if want := []int{http.StatusServiceUnavailable}; !slices.Equal(w.said, want) {
 		t.Errorf("the status was set to %v, want %v", w.said, want)
+	}
+}
+
+// Of what Kafka does not take the log says so, but not once for each request, and of who has hung up nothing.
+func TestWhatKafkaDoesNotTakeIsToldNowAndThen(t *testing.T) {
+	var log bytes.Buffer
+	s := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	away := errors.New("Kafka is away")
+	_ = s.notSubmitted(gone, "o", gone.Err())
+	if log.Len() > 0 {
+		t.Errorf("of who hung up the log says %s", &log)
+	}
+	for what, fail := range map[string]func() error{
+		"a submission failed":         func() error { return s.notSubmitted(t.Context(), "o", away) },
+		"a command was not taken":     func() error { return s.commandError("o", &events.Command{}, away) },
+		"a signal was not taken":      func() error { return s.signalError(&signalInput{}, away) },
+		"the dead letters do not ans": func() error { return s.letterError("list", away) },
+	} {
+		log.Reset()
+		for range 1000 {
+			if fail() == nil {
+				t.Errorf("%s: no error", what)
+			}
+		}
+		if n := strings.Count(log.String(), what); n == 0 || n > 15 {
+			t.Errorf("of a thousand the log has %d lines: %s", n, what)
+		}
 	}
 }
 

@@ -334,6 +334,6 @@ func (s *Server) commandError(id string, c *events.Command, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return typed(outcomeUnknown, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err)))
 	}
-	s.log.Warn("a command was not taken", "command", c.Command, "order", id, "error", err)
+	s.warn("a command was not taken", "command", c.Command, "order", id, "error", err)
 	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the command. "+again, c.ID), err)))
 }

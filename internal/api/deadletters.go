@@ -322,7 +322,7 @@ func (s *Server) letterError(doing string, err error) error {
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	}
-	s.log.Warn("the dead letters do not answer", "doing", doing, "error", err)
+	s.warn("the dead letters do not answer", "doing", doing, "error", err)
 	problem := huma.Error503ServiceUnavailable(fmt.Sprintf("%s: %v; see that the topic has a leader, and that the orchestrators may read it", doing, err))
 	if errors.Is(err, kerr.TopicAuthorizationFailed) { // which does not pass by itself
 		return problem

@@ -258,8 +258,8 @@ func (s *Server) decoded(ctx context.Context, p *payloads) (why string) {
 	}
 	decoded, err := s.askCodec(ctx, p.values)
 	if err != nil {
-		if ctx.Err() == nil && !s.codecFailures.Another("codec", time.Now()) { // not a line for each page meanwhile
-			s.log.Warn("payloads were not decoded", "why", err)
+		if ctx.Err() == nil {
+			s.warn("payloads were not decoded", "why", err)
 		}
 		return err.Error()
 	}

@@ -42,6 +42,7 @@ type Server struct {
 	base     string
 	access   *identity.Access // nil where nobody is asked for a name
 	failures *identity.Failures
+	told     *identity.Failures // see [Server.warn]
 	logins   logins
 	streams  chan struct{} // one place for each that may be sent at a time
 	shares   *shares       // the places of requests
@@ -59,7 +60,6 @@ type Server struct {
 	codec         *codec.Codec // nil without one
 	decoding      *codecPlaces
 	codecPatience time.Duration
-	codecFailures *identity.Failures
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -105,7 +105,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, followFor: followFor, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: newCodecPlaces(cfg.Requests), codecPatience: codecPatience, codecFailures: identity.NewFailures()}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, followFor: followFor, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: newCodecPlaces(cfg.Requests), codecPatience: codecPatience, told: identity.NewFailures()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -118,7 +118,7 @@ func New(cfg Config) *Server {
 	spec := s.operations(mux, streams, cfg.Version)
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(spec) // whoever hung up needs no answer
+		_, _ = w.Write(spec()) // whoever hung up needs no answer
 	})
 	s.health(mux)
 	s.metrics(mux, cfg.Metrics)
@@ -201,8 +201,9 @@ func (s *Server) use(ctx context.Context) (_ *orchestrator.Instance, _ context.C
 	}, nil
 }
 
-// operations registers what OpenAPI describes, and returns the description.
-func (s *Server) operations(mux, streams *http.ServeMux, version string) []byte {
+// operations registers what OpenAPI describes, and returns the description, which takes longer to write than all else that a
+// server begins with: it is written for the first who asks.
+func (s *Server) operations(mux, streams *http.ServeMux, version string) (spec func() []byte) {
 	api := s.described(mux, version)
 	s.schemas = api.OpenAPI().Components.Schemas
 	s.orders(api)
@@ -235,11 +236,13 @@ func (s *Server) operations(mux, streams *http.ServeMux, version string) []byte 
 			}
 		}
 	}
-	spec, err := json.Marshal(api.OpenAPI())
-	if err != nil {
-		panic(fmt.Sprintf("describe the API: %v", err)) // it follows from our own types
-	}
-	return spec
+	return sync.OnceValue(func() []byte {
+		spec, err := json.Marshal(api.OpenAPI())
+		if err != nil {
+			panic(fmt.Sprintf("describe the API: %v", err)) // it follows from our own types
+		}
+		return spec
+	})
 }
 
 // described has operations be answered on mux.

@@ -206,6 +206,6 @@ func (s *Server) signalError(in *signalInput, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return typed(outcomeUnknown, retry(behindRetry, huma.Error503ServiceUnavailable("what became of the signal is not known yet"+again, err)))
 	}
-	s.log.Warn("a signal was not taken", "signal", in.Body.Signal, "order", in.ID, "error", err)
+	s.warn("a signal was not taken", "signal", in.Body.Signal, "order", in.ID, "error", err)
 	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("Kafka did not take the signal"+again, err)))
 }

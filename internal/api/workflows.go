@@ -87,7 +87,7 @@ func (s *Server) retireWorkflow(ctx context.Context, in *retireInput) (*struct{}
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())
 	case err != nil:
-		s.log.Warn("a workflow was not retired", "workflow", id, "error", err)
+		s.warn("a workflow was not retired", "workflow", id, "error", err)
 		return nil, typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("whether the workflow was retired is not known; try again, which is safe", err)))
 	}
 	return nil, nil
@@ -181,7 +181,7 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())
 	case err != nil:
-		s.log.Warn("a registration failed", "workflow", flow.ID(), "error", err)
+		s.warn("a registration failed", "workflow", flow.ID(), "error", err)
 		return nil, typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable("the workflow could not be registered; try again, which is safe", err)))
 	}
 	definition, err := flow.MarshalJSON()
