@@ -169,7 +169,7 @@ func options(cfg Config, ln net.Listener, flush *flusher, log *slog.Logger) []kf
 		// it advertises that listener's address.
 		kfake.ListenFn(func(string, string) (net.Listener, error) { return frames{ln, flush, log}, nil }),
 		kfake.WithLogger(clusterLog{log, flush}),
-		kfake.MaxVersions(spoken()),
+		kfake.MaxVersions(Spoken()),
 		kfake.BrokerConfigs(map[string]string{
 			// The default is seven days, and it applies to every topic as
 			// soon as any topic sets a retention of its own. The journal is
@@ -189,9 +189,9 @@ func options(cfg Config, ln net.Listener, flush *flusher, log *slog.Logger) []kf
 	return opts
 }
 
-// spoken is what kfake speaks but for clients' telemetry (KIP-714): it would ask each for
+// Spoken is what kfake speaks but for clients' telemetry (KIP-714): it would ask each for
 // all there is, and read none of it, while a client needs more than a megabyte to compress that.
-func spoken() *kversion.Versions {
+func Spoken() *kversion.Versions {
 	v := kversion.Stable()
 	for _, key := range []kmsg.Key{kmsg.GetTelemetrySubscriptions, kmsg.PushTelemetry} {
 		v.SetMaxKeyVersion(key.Int16(), -1)

@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/internal/broker"
 )
 
 // Kind says what a broker is made of. It is also the name of the subtest that
@@ -56,6 +58,7 @@ func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 	fake, err := kfake.NewCluster(append([]kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.GroupMinSessionTimeout(minSessionTimeout),
+		kfake.MaxVersions(broker.Spoken()),
 	}, opts...)...)
 	if err != nil {
 		t.Fatalf("starting the embedded broker: %v", err)
