@@ -55,62 +55,65 @@ const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=8388608"
 type part struct {
 	packages []pkg
 	race     bool
-	beside   bool // those that follow do not wait for it
-	apart    bool // it waits for all that run beside others
+	alone    bool // nothing runs beside it but what is idle
+	idle     bool // it takes what processor the others leave, from the beginning on
 	flags    []string
 	env      []string
 }
 
-// inParts says in which runs of go test tests are run, each once. At a desk what waits for Docker, for processes and for brokers
-// begins first, and what computes is beside it, so that no processor idles at the end. With the detector it is the other way
-// round: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb is alone. Without race or long
-// those are left out that take long, and what is drawn is drawn less often.
-func inParts(packages []pkg, race, long bool, histories int) []part {
+// inParts says in which runs of go test tests are run, each once, and how many of them run beside each other. At a desk all do: what
+// waits for Docker, for processes and for brokers begins first, and what computes is beside it. With the detector it is the other
+// way round, and a few at a time: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb is alone,
+// and the first, so that it waits for nobody. The simulation waits for nothing at all, and fills in where others do. Without race or
+// long those are left out that take long, and what is drawn is drawn less often.
+func inParts(packages []pkg, race, long bool, histories int) (parts []part, most int) {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
-	onKafka, alone := split(packages, usesKafka)
+	onKafka, computing := split(packages, usesKafka)
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
 	waiting, others := split(onKafka, plain)
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
-	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
-	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
+	bursts := part{packages: processes, alone: true, flags: []string{"-run", undisturbed}, env: fixed}
+	asked := part{packages: within(packages, "cmd/waybill"), flags: []string{"-run", asOpenAPISays}, env: fixed}
+	simulated := part{packages: orchestrator, idle: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
-		brief, aside, bursts := []string{"-short"}, []string{"-short"}, []part(nil) // what is left out says so itself
+		brief, aside := []string{"-short"}, []string{"-short"} // what is left out says so itself
 		if long {
 			brief, aside = nil, []string{"-skip", undisturbed}
-			bursts = []part{{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed}}
+			parts = []part{bursts}
 		}
-		return append([]part{
-			{packages: integration, beside: true, flags: append(brief, atOnce...), env: fixed},
-			{packages: processes, beside: true, flags: append(aside, atOnce...), env: fixed},
-			{packages: others, beside: true, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
-			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
-			asked,
+		parts = append(parts,
 			simulated,
-			{packages: alone, flags: append(brief, "-p", "2"), env: fixed},
-		}, bursts...)
+			part{packages: integration, flags: append(brief, atOnce...), env: fixed},
+			part{packages: processes, flags: append(aside, atOnce...), env: fixed},
+			part{packages: others, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
+			part{packages: waiting, flags: append(brief, "-p", "1"), env: fixed},
+			asked,
+			part{packages: computing, flags: append(brief, "-p", "2"), env: fixed},
+		)
+		return parts, len(parts)
 	}
-	alonePlain, aloneRaced := split(alone, plain)
-	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
+	computing, raced := split(computing, plain)
+	slow, quick := split(raced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
 	large := within(packages, "cmd/waybill", "events/fetch", "internal/api", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
+		bursts,
 		simulated,
-		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
-		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
-		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},
-		{packages: append(slow, quick...), race: true, beside: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
-		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
+		{packages: waiting, flags: []string{"-p", "1"}, env: fixed},
+		{packages: computing, flags: []string{"-p", "2"}, env: fixed},
+		{packages: append(slow, quick...), race: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
+		{packages: within(packages, "orchestrator/workflow"), race: true, flags: []string{"-run", inUse}, env: fixed},
+		{packages: integration, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
-		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
-		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
-		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
+		{packages: processes, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
+		{packages: integration, race: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
 		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
-		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
+		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
-	}
+	}, 3
 }
 
 // atOnce has more tests run at a time than there are processors: each waits for brokers and clocks, and most of all for
@@ -196,7 +199,14 @@ func (p part) test(ctx context.Context, r *report) error {
 	if len(p.packages) == 0 {
 		return nil
 	}
-	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "30m"}, p.flags...)...)
+	patience := "30m"
+	if p.idle {
+		patience = "90m"
+	}
+	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", patience}, p.flags...)...)
+	if nice, err := exec.LookPath("nice"); p.idle && err == nil {
+		cmd.Path, cmd.Args = nice, append([]string{"nice"}, cmd.Args...)
+	}
 	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
