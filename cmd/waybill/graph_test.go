@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/waybill-dev/waybill/test/child"
 )
 
 // A drawing has every step, and every line between two; and what the file holds is text there, whatever it looks like.
@@ -54,5 +57,22 @@ steps:
 		if !slices.Contains(titles, title) {
 			t.Errorf("of %q it has only %q", title, titles)
 		}
+	}
+}
+
+// A program that begins compiles nothing, and leaves nothing in the directory of temporary files, where others may put what they like.
+func TestABeginningLeavesNothingBehind(t *testing.T) {
+	program, err := child.Waybill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), program, "version")
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
 	}
 }

@@ -16,7 +16,7 @@ GitHub and many editors show, or that of Graphviz:
 
   waybill workflow graph FILE --format dot | dot -Tpng > workflow.png
 
---format svg is a drawing that browsers show, made by Graphviz, which is part of this program.`,
+--format svg is a drawing that browsers show.`,
 		Args: takes(one),
 	}
 	format := oneOf{"mermaid", []string{"mermaid", "dot", "svg"}}
@@ -28,7 +28,7 @@ GitHub and many editors show, or that of Graphviz:
 		}
 		switch format.value {
 		case "svg":
-			return diagram.SVG(cmd.Context(), cmd.OutOrStdout(), good[0].flow)
+			err = diagram.SVG(cmd.OutOrStdout(), good[0].flow)
 		case "dot":
 			_, err = io.WriteString(cmd.OutOrStdout(), diagram.Dot(good[0].flow))
 		default:

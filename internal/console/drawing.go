@@ -1,8 +1,6 @@
 package console
 
 import (
-	"bytes"
-	"context"
 	"html"
 	"html/template"
 	"regexp"
@@ -23,16 +21,12 @@ type drawings struct {
 // maxDrawings is how many are kept.
 const maxDrawings = 200
 
-// one is held by who draws: it takes a processor, and much memory for a moment.
-var one sync.Mutex
-
 type drawing struct {
 	once sync.Once
 	svg  string // empty if it could not be drawn
 }
 
-// How much is drawn, at most. Of more nobody sees anything, and Graphviz takes ever longer, with nobody who
-// could stop it.
+// How much is drawn, at most. Of more nobody sees anything.
 const (
 	maxNodes = 60
 	maxEdges = 120
@@ -40,7 +34,7 @@ const (
 
 // of is the drawing of a workflow, in which each step looks as it stands; nil if there is none. What
 // does not stand anywhere yet looks the same.
-func (d *drawings) of(ctx context.Context, source []byte, steps []api.Step) any {
+func (d *drawings) of(source []byte, steps []api.Step) any {
 	d.mu.Lock()
 	if d.all == nil || len(d.all) >= maxDrawings {
 		d.all = make(map[string]*drawing)
@@ -51,7 +45,7 @@ func (d *drawings) of(ctx context.Context, source []byte, steps []api.Step) any 
 		d.all[string(source)] = it
 	}
 	d.mu.Unlock()
-	it.once.Do(func() { it.draw(context.WithoutCancel(ctx), source) })
+	it.once.Do(func() { it.draw(source) })
 	if it.svg == "" {
 		return nil
 	}
@@ -67,13 +61,13 @@ func (d *drawings) of(ctx context.Context, source []byte, steps []api.Step) any 
 		}
 		return strings.Replace(node, `class="node"`, `class="node is-`+state+`"`, 1)
 	})
-	return template.HTML(svg) //nolint:gosec // by Graphviz, of text that it escapes
+	return template.HTML(svg) //nolint:gosec // by package diagram, of text that it escapes
 }
 
-// nodeForm is a step in a drawing of Graphviz.
+// nodeForm is a step in a drawing.
 var nodeForm = regexp.MustCompile(`class="node">\s*<title>([^<]*)</title>`)
 
-func (d *drawing) draw(ctx context.Context, source []byte) {
+func (d *drawing) draw(source []byte) {
 	flow, err := workflow.Parse("registered", source)
 	if err != nil {
 		return
@@ -85,15 +79,7 @@ func (d *drawing) draw(ctx context.Context, source []byte) {
 	if len(flow.Steps) > maxNodes || edges > maxEdges {
 		return
 	}
-	one.Lock()
-	defer one.Unlock()
-	var b bytes.Buffer
-	if err := diagram.SVG(ctx, &b, flow); err != nil {
-		return
-	}
-	_, svg, found := strings.Cut(b.String(), "<svg ") // what stands before it is of a file
-	if !found {
-		return
-	}
-	d.svg = `<svg role="img" aria-label="The steps, and which come after which" ` + svg
+	var b strings.Builder
+	_ = diagram.SVG(&b, flow) // a builder takes all
+	d.svg = strings.Replace(b.String(), "<svg ", `<svg role="img" aria-label="The steps, and which come after which" `, 1)
 }

@@ -502,7 +502,7 @@ func (c *Console) workflow(v *visit) (*view, error) {
 		return nil, err
 	}
 	p.Source = pretty(source)
-	p.Drawing = c.drawings.of(v.Context(), source, nil)
+	p.Drawing = c.drawings.of(source, nil)
 	if v.Form.Has("from") || v.Form.Has("to") {
 		if err := p.compare(v); err != nil {
 			return nil, err

@@ -110,7 +110,7 @@ func (c *Console) order(v *visit) (*view, error) {
 	}
 	if o.Workflow != "" {
 		if source, err := v.client.Workflow(v.Context(), o.Workflow, o.Version); err == nil {
-			p.Drawing = c.drawings.of(v.Context(), source, o.Steps)
+			p.Drawing = c.drawings.of(source, o.Steps)
 		}
 	}
 	if p.Long = after != "" || p.Next != ""; !p.Long {

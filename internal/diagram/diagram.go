@@ -2,14 +2,9 @@
 package diagram
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode"
-
-	"github.com/goccy/go-graphviz"
 
 	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
@@ -113,24 +108,6 @@ func Dot(flow *workflow.Workflow) string {
 		}
 	}
 	return b.String() + "}\n"
-}
-
-// SVG has Graphviz draw it.
-func SVG(ctx context.Context, w io.Writer, flow *workflow.Workflow) (err error) {
-	g, err := graphviz.New(ctx)
-	if err != nil {
-		return fmt.Errorf("start Graphviz: %w", err)
-	}
-	defer func() { err = errors.Join(err, g.Close()) }()
-	graph, err := graphviz.ParseBytes([]byte(Dot(flow)))
-	if err != nil {
-		return fmt.Errorf("draw the workflow: %w", err)
-	}
-	defer func() { err = errors.Join(err, graph.Close()) }()
-	if err := g.Render(ctx, graph, graphviz.SVG, w); err != nil {
-		return fmt.Errorf("draw the workflow: %w", err)
-	}
-	return nil
 }
 
 // mermaidText writes as a number every character that could mean something to Mermaid or to HTML.

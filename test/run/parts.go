@@ -21,7 +21,7 @@ var seeds = []string{"RAPID_SEED", "WAYBILL_SEED", "WAYBILL_FUZZED_SEED"}
 // the race detector would find nothing there and takes ten times as long.
 var sequential = []string{
 	"compensation", "events", "events/spans", "examples/loan", "examples/payout", "examples/subscription", "examples/trip",
-	"internal/bench", "internal/rehearsal", "internal/revision", "internal/words",
+	"internal/bench", "internal/diagram", "internal/rehearsal", "internal/revision", "internal/words",
 	"orchestrator/address", "orchestrator/decide", "orchestrator/timetable", "orchestrator/window", "orchestrator/workflow", "projections",
 	"test/audit", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern", "test/performance",
 	"test/reliability", "test/reliability/page", "test/run", "yamlfile",

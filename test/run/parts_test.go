@@ -30,7 +30,7 @@ func TestEveryPackageIsInAPart(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		whole := make(map[string]int)
-		for _, p := range partsOf(all, kind.race, kind.long, 1) {
+		for _, p := range partsOf(all, kind.race, kind.long) {
 			for _, one := range p.packages {
 				if !strings.Contains(strings.Join(p.flags, " "), "-run") {
 					whole[one.path]++
@@ -58,7 +58,7 @@ func TestLong(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		short := !kind.race && !kind.long
-		for _, p := range partsOf(all, kind.race, kind.long, 1) {
+		for _, p := range partsOf(all, kind.race, kind.long) {
 			flags := strings.Join(p.flags, " ")
 			alone := flags == "-run "+simulation || flags == "-run "+asOpenAPISays
 			if slices.Contains(p.flags, "-short") != (short && !alone) {
@@ -91,7 +91,7 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 		race := kind.race
 		passedOver, run := make(map[named]bool), make(map[named]bool)
 		container := map[string]string{} // by what is done with it there
-		for _, p := range partsOf(all, race, kind.long, 1) {
+		for _, p := range partsOf(all, race, kind.long) {
 			for i, flag := range p.flags {
 				for _, name := range names.FindAllString(flag, -1) {
 					if !slices.ContainsFunc(all, func(of pkg) bool { return has(t, of, "func "+name+"(") }) {
@@ -253,8 +253,8 @@ func TestHowNiceThisIs(t *testing.T) {
 	t.Logf("so nice: %s, %v", nice, err)
 }
 
-func partsOf(all []pkg, race, long bool, histories int) []part {
-	parts, _ := inParts(all, race, long, histories)
+func partsOf(all []pkg, race, long bool) []part {
+	parts, _ := inParts(all, race, long, 1)
 	return parts
 }
 
@@ -266,7 +266,7 @@ func TestPartsAreToldInShort(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		said, cut := make(map[string]bool), 0
-		for _, p := range partsOf(all, kind.race, kind.long, 1) {
+		for _, p := range partsOf(all, kind.race, kind.long) {
 			line := fmt.Sprintf(partLine, 1234.5, 12345.6, p.String())
 			if said[line] || utf8.RuneCountInString(line) > 160 {
 				t.Errorf("%+v: the line is too long, or of two parts: %s", kind, line)
