@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -999,33 +1000,38 @@ func TestHangingUp(t *testing.T) {
 	}
 }
 
-// Of what Kafka does not take the log says so, but not once for each request, and of who has hung up nothing.
+// Of what Kafka does not take the log says so, but not once for each request, and how often it said nothing: of each kind for itself.
 func TestWhatKafkaDoesNotTakeIsToldNowAndThen(t *testing.T) {
-	var log bytes.Buffer
-	s := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	gone, hangUp := context.WithCancel(t.Context())
-	hangUp()
-	away := errors.New("Kafka is away")
-	_ = s.notSubmitted(gone, "o", gone.Err())
-	if log.Len() > 0 {
-		t.Errorf("of who hung up the log says %s", &log)
-	}
-	for what, fail := range map[string]func() error{
-		"a submission failed":         func() error { return s.notSubmitted(t.Context(), "o", away) },
-		"a command was not taken":     func() error { return s.commandError("o", &events.Command{}, away) },
-		"a signal was not taken":      func() error { return s.signalError(&signalInput{}, away) },
-		"the dead letters do not ans": func() error { return s.letterError("list", away) },
-	} {
-		log.Reset()
-		for range 1000 {
-			if fail() == nil {
-				t.Errorf("%s: no error", what)
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		away := errors.New("Kafka is away")
+		for what, fail := range map[string]func() error{
+			"a submission failed":            func() error { return s.notSubmitted("o", away) },
+			"a submission was given up":      func() error { return s.notSubmitted("o", fmt.Errorf("submit: %w", context.Canceled)) },
+			"a command was not taken":        func() error { return s.commandError("o", &events.Command{}, away) },
+			"a signal was not taken":         func() error { return s.signalError(&signalInput{}, away) },
+			"the dead letters do not answer": func() error { return s.letterError("list", away) },
+		} {
+			log.Reset()
+			for range 1000 {
+				if fail() == nil {
+					t.Errorf("%s: no error", what)
+				}
+			}
+			if n := strings.Count(log.String(), what); n != 10 || strings.Contains(log.String(), "unsaid") {
+				t.Errorf("of a thousand the log has %d lines: %s", n, what)
+			}
+			log.Reset()
+			time.Sleep(7 * time.Second)
+			for range 2 {
+				_ = fail()
+			}
+			if got := log.String(); strings.Count(got, what) != 1 || !strings.Contains(got, "unsaid=990") {
+				t.Errorf("after a while the log has %q", got)
 			}
 		}
-		if n := strings.Count(log.String(), what); n == 0 || n > 15 {
-			t.Errorf("of a thousand the log has %d lines: %s", n, what)
-		}
-	}
+	})
 }
 
 // deafWriter is the answer to somebody who has hung up.

@@ -266,12 +266,12 @@ func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, s
 	}
 	bounded, leave, err := s.shares.join(ctx, awaited{"submission", i.Partition(id)})
 	if err != nil {
-		return nil, s.notSubmitted(ctx, id, err)
+		return nil, s.notSubmitted(id, err)
 	}
 	_, err = i.Submit(bounded, id, submission, passed, actor(ctx, func() string { return submission.Workflow }))
 	leave(err == nil)
 	if err != nil {
-		return nil, s.notSubmitted(ctx, id, err)
+		return nil, s.notSubmitted(id, err)
 	}
 	return s.submitted(ctx, i, id, submission.Digest(), wait)
 }
@@ -341,7 +341,7 @@ func (s *Server) submitted(ctx context.Context, i *orchestrator.Instance, id, di
 	return out, nil
 }
 
-func (s *Server) notSubmitted(ctx context.Context, id string, err error) error {
+func (s *Server) notSubmitted(id string, err error) error {
 	if errors.Is(err, errSilent) {
 		return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: %v; try again later", err))))
 	}
@@ -363,7 +363,9 @@ func (s *Server) notSubmitted(ctx context.Context, id string, err error) error {
 	if errors.Is(err, orchestrator.ErrElsewhere) || errors.Is(err, orchestrator.ErrUnknownYet) {
 		return s.orderError(id, "submit order", err)
 	}
-	if ctx.Err() == nil { // who asked has not gone away
+	if errors.Is(err, context.Canceled) { // often who asked hung up; also where too many wait for Kafka, and where the instance stops
+		s.warn("a submission was given up", "error", err)
+	} else {
 		s.warn("a submission failed", "error", err)
 	}
 	return typed(kafkaSilent, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err)))
@@ -725,14 +727,6 @@ func (s *Server) listError(doing string, err error) error {
 		return retryUnknown("the instance stops; ask another, or try again in a moment")
 	}
 	return s.broken(doing, err)
-}
-
-// warn tells of a failure that is no caller's, ten times of each kind and then once in six seconds: a line for each request
-// would be all that a log says while Kafka is away.
-func (s *Server) warn(what string, about ...any) {
-	if !s.told.Another(what, time.Now()) {
-		s.log.Warn(what, about...)
-	}
 }
 
 // broken answers for a fault that is not the caller's.

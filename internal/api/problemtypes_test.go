@@ -97,11 +97,11 @@ func TestProblemTypes(t *testing.T) {
 		want  problemType
 		again bool
 	}{
-		{s.notSubmitted(t.Context(), "o", orchestrator.ErrTaken), orderIDTaken, false},
-		{s.notSubmitted(t.Context(), "o", orchestrator.ErrOlderRelease), upgradeNeeded, false},
-		{s.notSubmitted(t.Context(), "o", orchestrator.ErrBehind), laneBehind, true},
-		{s.notSubmitted(t.Context(), "o", errSilent), kafkaSilent, true},
-		{s.notSubmitted(t.Context(), "o", errors.New("any")), kafkaSilent, true},
+		{s.notSubmitted("o", orchestrator.ErrTaken), orderIDTaken, false},
+		{s.notSubmitted("o", orchestrator.ErrOlderRelease), upgradeNeeded, false},
+		{s.notSubmitted("o", orchestrator.ErrBehind), laneBehind, true},
+		{s.notSubmitted("o", errSilent), kafkaSilent, true},
+		{s.notSubmitted("o", errors.New("any")), kafkaSilent, true},
 		{s.orderError("o", "read", orchestrator.ErrUnknownYet), notReady, true},
 		{s.orderError("o", "read", orchestrator.ErrSilent), kafkaSilent, true},
 		{s.orderError("o", "read", orchestrator.ErrElsewhere), "elsewhere", false},

@@ -42,7 +42,7 @@ type Server struct {
 	base     string
 	access   *identity.Access // nil where nobody is asked for a name
 	failures *identity.Failures
-	told     *identity.Failures // see [Server.warn]
+	warnings warnings
 	logins   logins
 	streams  chan struct{} // one place for each that may be sent at a time
 	shares   *shares       // the places of requests
@@ -105,7 +105,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, followFor: followFor, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: newCodecPlaces(cfg.Requests), codecPatience: codecPatience, told: identity.NewFailures()}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), patience: followPatience, followFor: followFor, shares: newShares(cfg.Requests), why: errors.New("the instance starts"), codec: cfg.Codec, decoding: newCodecPlaces(cfg.Requests), codecPatience: codecPatience}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -33,6 +33,7 @@ type box struct {
 	step          *workflow.Step // nil of a bend
 	text          []string
 	row           int
+	top, bottom   float64 // of its row
 	place         float64 // in its row
 	x, y          float64 // of its middle
 	width, height float64
@@ -46,6 +47,7 @@ func SVG(w io.Writer, flow *workflow.Workflow) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" xmlns="http://www.w3.org/2000/svg">`, width, height, width, height)
 	fmt.Fprintf(&b, "\n<g class=\"graph\" fill=\"none\" stroke=\"#333\"><title>%s</title>\n", html.EscapeString(flow.ID()))
+	b.WriteString(`<rect class="ground" width="100%" height="100%" fill="white" stroke="none"/>` + "\n") // whatever it is shown on
 	for _, row := range rows {
 		for _, it := range row {
 			if it.step != nil {
@@ -162,7 +164,7 @@ func place(rows [][]*box) (width, height float64) {
 			high = max(high, b.height)
 		}
 		for _, b := range row {
-			if b.step == nil {
+			if b.top, b.bottom = height, height+high; b.step == nil {
 				b.height = high
 			}
 			b.x, b.y = b.x-left+margin, height+high/2
@@ -234,20 +236,17 @@ func (b *box) draw(w *strings.Builder) {
 			from = from.above[0]
 			path = append(path, from)
 		}
-		x, y := from.x, from.y+from.height/2
-		fmt.Fprintf(w, "<g class=\"edge\"><title>%s</title><path d=\"M%.1f %.1f", html.EscapeString(from.of.step.Name+"->"+b.step.Name), x, y)
-		for _, to := range slices.Backward(path[:len(path)-1]) {
-			top := to.y - to.height/2
+		x, tip := from.x, b.y-b.height/2
+		fmt.Fprintf(w, "<g class=\"edge\"><title>%s</title><path d=\"M%.1f %.1fV%.1f", html.EscapeString(from.of.step.Name+"->"+b.step.Name), x, from.y+from.height/2, from.bottom)
+		for _, to := range slices.Backward(path[:len(path)-1]) { // a line turns between rows only, where no box is
+			top, end := to.top, to.bottom
 			if to == b {
-				top -= arrow
+				top, end = to.top-arrow, tip-arrow
 			}
-			half := (y + top) / 2
-			fmt.Fprintf(w, "C%.1f %.1f %.1f %.1f %.1f %.1f", x, half, to.x, half, to.x, top)
-			if x, y = to.x, to.y+to.height/2; to != b {
-				fmt.Fprintf(w, "V%.1f", y)
-			}
+			half := to.top - below/2
+			fmt.Fprintf(w, "C%.1f %.1f %.1f %.1f %.1f %.1fV%.1f", x, half, to.x, half, to.x, top, end)
+			x = to.x
 		}
-		tip := b.y - b.height/2
 		fmt.Fprintf(w, "\"/><polygon fill=\"#333\" points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\"/></g>\n", b.x, tip, b.x-4, tip-arrow, b.x+4, tip-arrow)
 	}
 	fmt.Fprintf(w, "<g class=\"node\">\n<title>%s</title>", html.EscapeString(b.step.Name))

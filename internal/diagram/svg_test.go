@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,9 @@ func TestSVG(t *testing.T) {
 		flow := &workflow.Workflow{Name: "w", Version: 1}
 		for i := range rapid.IntRange(1, 25).Draw(t, "steps") {
 			s := workflow.Step{Name: fmt.Sprint("s", i), Agent: "a", Do: rapid.StringMatching(`[a-zA-Z가-힣<&" ]{1,40}`).Draw(t, "do")}
+			if rapid.Bool().Draw(t, "higher") {
+				s.Undo = "back"
+			}
 			switch rapid.IntRange(0, 4).Draw(t, "kind") {
 			case 0:
 				s.Sleep = &workflow.Sleep{For: time.Minute}
@@ -66,6 +70,16 @@ func TestSVG(t *testing.T) {
 		if err := SVG(&b, flow); err != nil {
 			t.Fatal(err)
 		}
+		edge := make(map[string]int) // of rows, where lines turn and boxes end
+		for n, all := range rows {
+			edge[fmt.Sprintf("%.1f", all[0].bottom)], edge[fmt.Sprintf("%.1f", all[0].top)], edge[fmt.Sprintf("%.1f", all[0].top-arrow)] = n, n, n
+		}
+		for _, turn := range turns.FindAllStringSubmatch(b.String(), -1) {
+			from, leaves := edge[turn[1]]
+			if to, comes := edge[turn[2]]; !leaves || !comes || to != from+1 {
+				t.Fatalf("a line turns from %s to %s:\n%s", turn[1], turn[2], &b)
+			}
+		}
 		var want []string
 		for i := range flow.Steps {
 			s := &flow.Steps[i]
@@ -85,6 +99,9 @@ func TestSVG(t *testing.T) {
 		}
 	})
 }
+
+// turns are where lines leave a row and come to the next.
+var turns = regexp.MustCompile(`V([\d.]+)C[\d.]+ [\d.]+ [\d.]+ [\d.]+ [\d.]+ ([\d.]+)`)
 
 func titles(t *rapid.T, svg string) (all []string) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,10 +36,23 @@ steps:
 			})
 		}
 		const after = 10 * time.Second
-		labours(after) // it would have expired by now, and would when it is taken over
+		labours(after)                                       // it would have expired by now, and would when it is taken over
+		over, talks := make(chan struct{}), sync.WaitGroup{} // it says so meanwhile, too, however long nobody hears it
+		talks.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(after / 10):
+					agent.Answer(r, kit.StillAtIt)
+				}
+			}
+		})
 		i.Stop()
 		i = w.Run("i-2", t.TempDir())
 		labours(after + after/4)
+		close(over)
+		talks.Wait()
 		agent.Answer(r, done)
 		o := w.order(i, "o-1", in(projections.Processed))
 		if s := o.Step("film"); s.Attempt != 1 || s.FailureCount != 0 {

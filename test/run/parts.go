@@ -51,21 +51,24 @@ const (
 // the kernel from 64 KiB on, as otherwise, takes a third of the processor time of tests that have a broker or a store.
 const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=8388608"
 
+// nice is the program that has another be idle; empty where there is none.
+var nice, _ = exec.LookPath("nice")
+
 // part is one run of go test.
 type part struct {
 	packages []pkg
 	race     bool
-	alone    bool // nothing runs beside it but what is idle
-	idle     bool // it takes what processor the others leave, from the beginning on
+	alone    bool // nothing that began before runs beside it but what is idle, and nothing begins
+	idle     bool // it takes what processor the others leave, and no place
 	flags    []string
 	env      []string
 }
 
 // inParts says in which runs of go test tests are run, each once, and how many of them run beside each other. At a desk all do: what
 // waits for Docker, for processes and for brokers begins first, and what computes is beside it. With the detector it is the other
-// way round, and a few at a time: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb is alone,
-// and the first, so that it waits for nobody. The simulation waits for nothing at all, and fills in where others do. Without race or
-// long those are left out that take long, and what is drawn is drawn less often.
+// way round, and a few at a time: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb, the
+// simulation neither, is the first of all, so that it waits for nobody. The simulation is a single goroutine that nobody waits for:
+// it fills in where others wait. Without race or long those are left out that take long, and what is drawn is drawn less often.
 func inParts(packages []pkg, race, long bool, histories int) (parts []part, most int) {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
@@ -77,7 +80,7 @@ func inParts(packages []pkg, race, long bool, histories int) (parts []part, most
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	bursts := part{packages: processes, alone: true, flags: []string{"-run", undisturbed}, env: fixed}
 	asked := part{packages: within(packages, "cmd/waybill"), flags: []string{"-run", asOpenAPISays}, env: fixed}
-	simulated := part{packages: orchestrator, idle: true, flags: []string{"-run", simulation}, env: drawn(histories)}
+	simulated := part{packages: orchestrator, idle: nice != "", flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
 		brief, aside := []string{"-short"}, []string{"-short"} // what is left out says so itself
 		if long {
@@ -201,10 +204,10 @@ func (p part) test(ctx context.Context, r *report) error {
 	}
 	patience := "30m"
 	if p.idle {
-		patience = "90m"
+		patience = "60m"
 	}
 	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", patience}, p.flags...)...)
-	if nice, err := exec.LookPath("nice"); p.idle && err == nil {
+	if p.idle {
 		cmd.Path, cmd.Args = nice, append([]string{"nice"}, cmd.Args...)
 	}
 	events, err := cmd.StdoutPipe()
