@@ -67,9 +67,9 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, histori
 			histories = 2_500
 		}
 	}
-	parts, most := inParts(packages, race, long, histories)
+	parts := inParts(packages, race, long, histories)
 	if len(flags) > 0 {
-		parts, most = asAsked(packages, race, flags), 1
+		parts = asAsked(packages, race, flags)
 	}
 	if !long {
 		r.leftOut[fmt.Sprintf("four fifths of what tests draw, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", histories)]++
@@ -92,36 +92,29 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, histori
 	}
 	defer func() { err = errors.Join(err, ended()) }()
 	defer r.end()
-	return runParts(parts, most, func(p part) error { return p.test(ctx, r) })
+	return runParts(parts, func(p part) error { return p.test(ctx, r) })
 }
 
-// runParts runs all parts, most of them at a time and whatever became of the ones before. What is idle counts for none.
-func runParts(parts []part, most int, test func(part) error) error {
-	var running, idle sync.WaitGroup
+// runParts runs all parts, whatever became of the ones before.
+func runParts(parts []part, test func(part) error) error {
+	var beside sync.WaitGroup
 	var failed atomic.Bool
-	places := make(chan struct{}, most)
 	for _, p := range parts {
 		run := func() {
 			if test(p) != nil {
 				failed.Store(true)
 			}
 		}
-		switch {
-		case p.idle:
-			idle.Go(run)
-		case p.alone:
-			running.Wait()
+		if p.apart {
+			beside.Wait()
+		}
+		if p.beside {
+			beside.Go(run)
+		} else {
 			run()
-		default:
-			places <- struct{}{}
-			running.Go(func() {
-				run()
-				<-places
-			})
 		}
 	}
-	running.Wait()
-	idle.Wait()
+	beside.Wait()
 	if failed.Load() {
 		return errFailed
 	}

@@ -51,72 +51,66 @@ const (
 // the kernel from 64 KiB on, as otherwise, takes a third of the processor time of tests that have a broker or a store.
 const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=8388608"
 
-// nice is the program that has another be idle; empty where there is none.
-var nice, _ = exec.LookPath("nice")
-
 // part is one run of go test.
 type part struct {
 	packages []pkg
 	race     bool
-	alone    bool // nothing that began before runs beside it but what is idle, and nothing begins
-	idle     bool // it takes what processor the others leave, and no place
+	beside   bool // those that follow do not wait for it
+	apart    bool // it waits for all that run beside others
 	flags    []string
 	env      []string
 }
 
-// inParts says in which runs of go test tests are run, each once, and how many of them run beside each other. At a desk all do: what
-// waits for Docker, for processes and for brokers begins first, and what computes is beside it. With the detector it is the other
-// way round, and a few at a time: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb, the
-// simulation neither, is the first of all, so that it waits for nobody. The simulation is a single goroutine that nobody waits for:
-// it fills in where others wait. Without race or long those are left out that take long, and what is drawn is drawn less often.
-func inParts(packages []pkg, race, long bool, histories int) (parts []part, most int) {
+// inParts says in which runs of go test tests are run, each once. At a desk what waits for Docker, for processes and for brokers
+// begins first, and what computes is beside it, so that no processor idles at the end. With the detector it is the other way
+// round: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb is alone. Without race or long
+// those are left out that take long, and what is drawn is drawn less often.
+func inParts(packages []pkg, race, long bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
-	onKafka, computing := split(packages, usesKafka)
+	onKafka, alone := split(packages, usesKafka)
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
 	waiting, others := split(onKafka, plain)
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
-	bursts := part{packages: processes, alone: true, flags: []string{"-run", undisturbed}, env: fixed}
-	asked := part{packages: within(packages, "cmd/waybill"), flags: []string{"-run", asOpenAPISays}, env: fixed}
-	simulated := part{packages: orchestrator, idle: nice != "", flags: []string{"-run", simulation}, env: drawn(histories)}
+	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
+	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
-		brief, aside := []string{"-short"}, []string{"-short"} // what is left out says so itself
+		brief, aside, bursts := []string{"-short"}, []string{"-short"}, []part(nil) // what is left out says so itself
 		if long {
 			brief, aside = nil, []string{"-skip", undisturbed}
-			parts = []part{bursts}
+			bursts = []part{{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed}}
 		}
-		parts = append(parts,
-			simulated,
-			part{packages: integration, flags: append(brief, atOnce...), env: fixed},
-			part{packages: processes, flags: append(aside, atOnce...), env: fixed},
-			part{packages: others, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
-			part{packages: waiting, flags: append(brief, "-p", "1"), env: fixed},
+		return append([]part{
+			{packages: integration, beside: true, flags: append(brief, atOnce...), env: fixed},
+			{packages: processes, beside: true, flags: append(aside, atOnce...), env: fixed},
+			{packages: others, beside: true, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
+			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
 			asked,
-			part{packages: computing, flags: append(brief, "-p", "2"), env: fixed},
-		)
-		return parts, len(parts)
+			simulated,
+			{packages: alone, flags: append(brief, "-p", "2"), env: fixed},
+		}, bursts...)
 	}
-	computing, raced := split(computing, plain)
-	slow, quick := split(raced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
+	alonePlain, aloneRaced := split(alone, plain)
+	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
 	large := within(packages, "cmd/waybill", "events/fetch", "internal/api", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
-		bursts,
 		simulated,
-		{packages: waiting, flags: []string{"-p", "1"}, env: fixed},
-		{packages: computing, flags: []string{"-p", "2"}, env: fixed},
-		{packages: append(slow, quick...), race: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
-		{packages: within(packages, "orchestrator/workflow"), race: true, flags: []string{"-run", inUse}, env: fixed},
-		{packages: integration, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
+		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
+		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
+		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},
+		{packages: append(slow, quick...), race: true, beside: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
+		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
-		{packages: processes, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
-		{packages: integration, race: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
+		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
+		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
+		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
 		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
-		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
+		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
-	}, 3
+	}
 }
 
 // atOnce has more tests run at a time than there are processors: each waits for brokers and clocks, and most of all for
@@ -202,14 +196,7 @@ func (p part) test(ctx context.Context, r *report) error {
 	if len(p.packages) == 0 {
 		return nil
 	}
-	patience := "30m"
-	if p.idle {
-		patience = "60m"
-	}
-	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", patience}, p.flags...)...)
-	if p.idle {
-		cmd.Path, cmd.Args = nice, append([]string{"nice"}, cmd.Args...)
-	}
+	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "30m"}, p.flags...)...)
 	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

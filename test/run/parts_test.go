@@ -1,19 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +25,7 @@ func TestEveryPackageIsInAPart(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		whole := make(map[string]int)
-		for _, p := range partsOf(all, kind.race, kind.long) {
+		for _, p := range inParts(all, kind.race, kind.long, 1) {
 			for _, one := range p.packages {
 				if !strings.Contains(strings.Join(p.flags, " "), "-run") {
 					whole[one.path]++
@@ -59,7 +53,7 @@ func TestLong(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		short := !kind.race && !kind.long
-		for _, p := range partsOf(all, kind.race, kind.long) {
+		for _, p := range inParts(all, kind.race, kind.long, 1) {
 			flags := strings.Join(p.flags, " ")
 			alone := flags == "-run "+simulation || flags == "-run "+asOpenAPISays
 			if slices.Contains(p.flags, "-short") != (short && !alone) {
@@ -92,7 +86,7 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 		race := kind.race
 		passedOver, run := make(map[named]bool), make(map[named]bool)
 		container := map[string]string{} // by what is done with it there
-		for _, p := range partsOf(all, race, kind.long) {
+		for _, p := range inParts(all, race, kind.long, 1) {
 			for i, flag := range p.flags {
 				for _, name := range names.FindAllString(flag, -1) {
 					if !slices.ContainsFunc(all, func(of pkg) bool { return has(t, of, "func "+name+"(") }) {
@@ -171,93 +165,47 @@ func texts(t *testing.T, name string) []string {
 	return all
 }
 
-// What must be alone waits for what runs beside others, and holds up those that follow. For what is idle it does neither.
-func TestWhatRunsAlone(t *testing.T) {
+// What must be alone waits for what runs beside others.
+func TestWhatRunsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began, running := time.Now(), 0
-		at := make(map[string]time.Duration)
-		var mu sync.Mutex
-		if err := runParts([]part{{idle: true, flags: []string{"idle"}}, {flags: []string{"before"}}, {alone: true, flags: []string{"alone"}}, {flags: []string{"after"}}}, 2, func(p part) error {
-			mu.Lock()
-			at[p.flags[0]] = time.Since(began)
-			if running++; p.alone && running != 2 {
-				t.Errorf("%d run", running)
+		ended := false
+		if err := runParts([]part{{beside: true}, {apart: true}}, func(p part) error {
+			if p.beside {
+				time.Sleep(time.Hour)
+				ended = true
+			} else if !ended {
+				t.Error("it does not wait")
 			}
-			mu.Unlock()
-			if time.Sleep(time.Hour); p.idle {
-				time.Sleep(9 * time.Hour)
-			}
-			mu.Lock()
-			running--
-			mu.Unlock()
 			return nil
 		}); err != nil {
 			t.Error(err)
 		}
-		if want := map[string]time.Duration{"idle": 0, "before": 0, "alone": time.Hour, "after": 2 * time.Hour}; !maps.Equal(at, want) {
-			t.Errorf("they began after %v, want %v", at, want)
-		}
-		if took := time.Since(began); took != 10*time.Hour {
-			t.Errorf("it took %v", took)
-		}
 	})
 }
 
-// What runs beside others holds up none of them as long as there is a place, is waited for, and counts.
+// What runs beside others holds up none of them, is waited for, and counts.
 func TestWhatRunsBesideOthers(t *testing.T) {
-	for _, fails := range []string{"", "idle", "first", "last"} {
+	for _, fails := range []string{"", "beside", "next"} {
 		synctest.Test(t, func(t *testing.T) {
-			var running, ran, most int
-			var mu sync.Mutex
-			err := runParts([]part{{idle: true, flags: []string{"idle"}}, {flags: []string{"first"}}, {}, {}, {}, {flags: []string{"last"}}}, 2, func(p part) error {
-				mu.Lock()
-				ran++
-				running++
-				most = max(most, running)
-				mu.Unlock()
-				time.Sleep(time.Hour)
-				mu.Lock()
-				running--
-				mu.Unlock()
-				if len(p.flags) > 0 && p.flags[0] == fails {
+			next, ended := make(chan struct{}), false
+			err := runParts([]part{{beside: true, flags: []string{"beside"}}, {flags: []string{"next"}}}, func(p part) error {
+				if p.beside {
+					<-next
+					time.Sleep(time.Hour)
+					ended = true
+				} else {
+					close(next)
+				}
+				if p.flags[0] == fails {
 					return errors.New("it fails")
 				}
 				return nil
 			})
-			if ran != 6 || most != 3 || (err != nil) != (fails != "") {
-				t.Errorf("where %q fails: %d ran, %d at a time, %v", fails, ran, most, err)
+			if !ended || (err != nil) != (fails != "") {
+				t.Errorf("where %q fails: ended %t, %v", fails, ended, err)
 			}
 		})
 	}
-}
-
-// What is idle is said to be so to the system, where that has a word for it.
-func TestIdle(t *testing.T) {
-	var said bytes.Buffer
-	for _, idle := range []bool{false, true} {
-		p := part{packages: []pkg{{path: "github.com/waybill-dev/waybill/test/run"}}, idle: idle && nice != "", flags: []string{"-v", "-run", "^TestHowNiceThisIs$"}}
-		if err := p.test(t.Context(), newReport(io.Discard, &said)); err != nil {
-			t.Fatalf("%v: %s", err, &said)
-		}
-	}
-	so := regexp.MustCompile(`so nice: +(-?\d+)`).FindAllStringSubmatch(said.String(), -1)
-	switch {
-	case nice == "", len(so) == 0, so[0][1] == "19":
-		t.Skip("there is no nice, no ps, or this is as nice as may be")
-	case len(so) != 2 || so[0][1] == so[1][1]:
-		t.Errorf("it was said: %v of %s", so, &said)
-	}
-}
-
-// TestHowNiceThisIs is what TestIdle runs.
-func TestHowNiceThisIs(t *testing.T) {
-	is, err := exec.CommandContext(t.Context(), "ps", "-o", "nice=", "-p", strconv.Itoa(os.Getpid())).Output()
-	t.Logf("so nice: %s, %v", is, err)
-}
-
-func partsOf(all []pkg, race, long bool) []part {
-	parts, _ := inParts(all, race, long, 1)
-	return parts
 }
 
 // A line of the report has what tells a part from the others, and no more of what it passes over than is read.
@@ -268,7 +216,7 @@ func TestPartsAreToldInShort(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		said, cut := make(map[string]bool), 0
-		for _, p := range partsOf(all, kind.race, kind.long) {
+		for _, p := range inParts(all, kind.race, kind.long, 1) {
 			line := fmt.Sprintf(partLine, 1234.5, 12345.6, p.String())
 			if said[line] || utf8.RuneCountInString(line) > 160 {
 				t.Errorf("%+v: the line is too long, or of two parts: %s", kind, line)
