@@ -164,7 +164,8 @@ func place(rows [][]*box) (width, height float64) {
 			high = max(high, b.height)
 		}
 		for _, b := range row {
-			if b.top, b.bottom = height, height+high; b.step == nil {
+			b.top, b.bottom = height, height+high
+			if b.step == nil {
 				b.height = high
 			}
 			b.x, b.y = b.x-left+margin, height+high/2
@@ -251,7 +252,8 @@ func (b *box) draw(w *strings.Builder) {
 	}
 	fmt.Fprintf(w, "<g class=\"node\">\n<title>%s</title>", html.EscapeString(b.step.Name))
 	left, top, right, bottom := b.x-b.width/2, b.y-b.height/2, b.x+b.width/2, b.y+b.height/2
-	corner := func(cut float64, form string) { // form draws a corner of that size from where the line is to by how much x and y change
+	cornered := func(form string) { // form draws a corner, from where the line is, to by how much x and y change
+		const cut = padding
 		fmt.Fprintf(w, "<path d=\"M%.1f %.1fH%.1f"+form+"V%.1f"+form+"H%.1f"+form+"V%.1f"+form+"Z\"/>", left+cut, top,
 			right-cut, cut, cut, bottom-cut, -cut, cut, left+cut, -cut, -cut, top+cut, cut, -cut)
 	}
@@ -260,12 +262,12 @@ func (b *box) draw(w *strings.Builder) {
 	}
 	switch s := b.step; {
 	case s.Raise != nil:
-		corner(padding, "l%.1f %.1f")
+		cornered("l%.1f %.1f")
 	case s.Order != nil || s.Each != nil:
 		outline(0)
 		outline(3)
 	case !s.Asks():
-		corner(padding, "a9 9 0 0 1 %.1f %.1f")
+		cornered("a9 9 0 0 1 %.1f %.1f")
 	default:
 		outline(0)
 	}
