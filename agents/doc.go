@@ -30,7 +30,9 @@
 //
 // Requests are executed up to [Config.Concurrency] at a time over all partitions
 // and operations, so a slow one does not hold up the others behind it, and the
-// service sees no more calls at a time than that.
+// service sees no more calls at a time than that. A handler goes on when its partition
+// moves. If the instance gets that back, as after a session that ended, the request
+// takes another place beside it.
 //
 // # Priority
 //

@@ -138,14 +138,15 @@ func (w *worker) skips(ctx context.Context, brokers []string, namespace string, 
 			select {
 			case <-complete:
 				return r.IdempotencyKey, nil
-			case <-ctx.Done(): // its partition went elsewhere, or comes again: others need the place
+			case <-ctx.Done():
 				return "", ctx.Err()
 			}
 		}
 		return r.IdempotencyKey, p.wait(ctx)
 	})
+	// Of all places that it needs it has several: what it has in hand when its session ends goes on, and comes again beside that.
 	return agents.Serve(ctx, agents.Config{
-		Agent: w.agent, Brokers: brokers, Namespace: namespace, Concurrency: max(10, w.all), StopTimeout: time.Second,
+		Agent: w.agent, Brokers: brokers, Namespace: namespace, Concurrency: max(10, 4*w.all), StopTimeout: time.Second,
 		KafkaOptions: session,
 	}, agents.Operations{"it": do})
 }
