@@ -17,6 +17,9 @@ func (e *Event) Check() error {
 	}
 	value := reflect.ValueOf(e).Elem()
 	for i, when := range carried {
+		if when == maybe {
+			continue
+		}
 		switch set := !value.Field(i).IsZero(); {
 		case when == always && !set:
 			return fmt.Errorf("%s has no %s", e.Type, fields[i])

@@ -71,6 +71,7 @@ func (a Audit) inTime(reply *kgo.Record, x *Expiry) bool {
 func (a Audit) Namespace(t testing.TB, brokers []string, topics *events.Topics) *Books {
 	t.Helper()
 	n := open(t, brokers, topics)
+	defer n.reader.Close()
 	if a.Rest {
 		n.untilRead()
 		if len(a.Callers) > 0 {

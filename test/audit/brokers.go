@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -17,7 +16,7 @@ import (
 // namespace is one on brokers.
 type namespace struct {
 	testing.TB
-	brokers    []string
+	reader     *oracle.Reader
 	topics     *events.Topics
 	flow       func(name string, version int) *oracle.Flow
 	retired    func(name string, version int) bool
@@ -25,22 +24,13 @@ type namespace struct {
 	byKey      kgo.TopicPartitioner
 }
 
+// open returns one whose reader is to be closed.
 func open(t testing.TB, brokers []string, topics *events.Topics) *namespace {
 	t.Helper()
-	n := &namespace{TB: t, brokers: brokers, topics: topics, partitions: make(map[string]int), byKey: kgo.StickyKeyPartitioner(nil).ForTopic("")}
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	all, err := kadm.NewClient(client).ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, topic := range all {
-		n.partitions[name] = len(topic.Partitions)
-	}
-	workflows := oracle.Read(t, brokers, topics.Workflows)
+	n := &namespace{TB: t, reader: oracle.NewReader(t, brokers), topics: topics, byKey: kgo.StickyKeyPartitioner(nil).ForTopic("")}
+	n.partitions = n.reader.Partitions()
+	workflows := slices.Collect(n.records(topics.Workflows))
+	var err error
 	if n.flow, err = oracle.Flows(workflows); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +39,7 @@ func open(t testing.TB, brokers []string, topics *events.Topics) *namespace {
 }
 
 func (n *namespace) records(topic string) iter.Seq[*kgo.Record] {
-	return oracle.Records(n, n.brokers, topic)
+	return n.reader.Records(topic)
 }
 
 // partition is where Kafka's default puts a key on a topic.
@@ -106,7 +96,9 @@ func (n *namespace) untilRead() {
 // owed, or that it was refused: some of them, or all if none is named.
 func Delivered(t testing.TB, brokers []string, topics *events.Topics, callers ...string) {
 	t.Helper()
-	open(t, brokers, topics).untilDelivered(func(topic string) bool { return len(callers) == 0 || slices.Contains(callers, topic) })
+	n := open(t, brokers, topics)
+	defer n.reader.Close()
+	n.untilDelivered(func(topic string) bool { return len(callers) == 0 || slices.Contains(callers, topic) })
 }
 
 func (n *namespace) untilDelivered(to func(topic string) bool) {

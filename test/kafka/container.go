@@ -336,7 +336,7 @@ func request(name, port string, others ...string) testcontainers.ContainerReques
 			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
 			"KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS":     strconv.FormatInt(minSessionTimeout.Milliseconds(), 10),
 			"KAFKA_HEAP_OPTS":                        "-Xms256m -Xmx1g",
-			"KAFKA_OPTS":                             "-XX:TieredStopAtLevel=1",
+			"KAFKA_OPTS":                             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 			// On a machine that is busy with tests a broker may be slow to tell its own controller that it is there: after
 			// nine seconds, as usual, no partition would have a leader.
 			"KAFKA_BROKER_SESSION_TIMEOUT_MS": "30000",

@@ -27,12 +27,60 @@ func Read(t testing.TB, brokers []string, topic string, only ...int32) []*kgo.Re
 func Records(t testing.TB, brokers []string, topic string, only ...int32) iter.Seq[*kgo.Record] {
 	t.Helper()
 	return func(yield func(*kgo.Record) bool) {
-		client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
-		if err != nil {
-			t.Fatal(err)
+		r := NewReader(t, brokers)
+		defer r.Close()
+		r.Records(topic, only...)(yield)
+	}
+}
+
+// Reader reads topics one after the other. One is for many: a client of its own for each topic is half a dozen
+// connections for Kafka.
+type Reader struct {
+	testing.TB
+	client *kgo.Client
+	topic  string // that it reads, if it does
+}
+
+// NewReader returns a reader, which is to be closed.
+func NewReader(t testing.TB, brokers []string) *Reader {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.MetadataMinAge(10*time.Millisecond)) // each topic is new to it
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Reader{TB: t, client: client}
+}
+
+// Close ends it.
+func (r *Reader) Close() { r.client.Close() }
+
+// Partitions says how many each topic has that there is.
+func (r *Reader) Partitions() map[string]int {
+	r.Helper()
+	all, err := kadm.NewClient(r.client).ListTopics(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	partitions := make(map[string]int)
+	for name, topic := range all {
+		partitions[name] = len(topic.Partitions)
+	}
+	return partitions
+}
+
+// Records are those of [Records].
+func (r *Reader) Records(topic string, only ...int32) iter.Seq[*kgo.Record] {
+	return func(yield func(*kgo.Record) bool) {
+		if r.topic != "" {
+			r.Fatalf("to read %s while %s is read takes another reader", topic, r.topic)
 		}
-		defer client.Close()
-		ends := endOffsets(t, client, topic)
+		r.topic = topic
+		defer func() {
+			r.client.PurgeTopicsFromClient(topic) // which may be another one the next time
+			r.topic = ""
+		}()
+		ends := endOffsets(r, r.client, topic)
 		left := make(map[int32]int64)
 		from := make(map[int32]kgo.Offset)
 		ends.Each(func(o kadm.ListedOffset) {
@@ -40,14 +88,14 @@ func Records(t testing.TB, brokers []string, topic string, only ...int32) iter.S
 				left[o.Partition], from[o.Partition] = o.Offset, kgo.NewOffset().AtStart()
 			}
 		})
-		client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
+		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
 		for len(left) > 0 {
-			for r := range poll(t, client, topic, left).RecordsAll() {
-				if !r.Attrs.IsControl() && !yield(r) {
+			for record := range poll(r, r.client, topic, left).RecordsAll() {
+				if !record.Attrs.IsControl() && !yield(record) {
 					return
 				}
-				if r.Offset+1 >= left[r.Partition] {
-					delete(left, r.Partition)
+				if record.Offset+1 >= left[record.Partition] {
+					delete(left, record.Partition)
 				}
 			}
 		}
@@ -88,6 +136,7 @@ func Within(t testing.TB, patience time.Duration, what string, check func() erro
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	began := time.Now()
 	for {
 		err := check()
 		if err == nil {
@@ -96,7 +145,7 @@ func Within(t testing.TB, patience time.Duration, what string, check func() erro
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: %v", what, err)
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(min(max(10*time.Millisecond, time.Since(began)/10), time.Second/4)): // to look may take a processor
 		}
 	}
 }
