@@ -180,7 +180,12 @@ func TestASubmissionForALaneThatIsBehind(t *testing.T) {
 	}
 	defer c.Close()
 	oracle.Until(t, "no more is taken", func() error {
-		_, err := c.Submit(t.Context(), &Submission{ID: "o-1", Workflow: "w"})
+		var err error
+		for range 2 { // one in a tenth of a second is let through
+			if _, err = c.Submit(t.Context(), &Submission{ID: "o-1", Workflow: "w"}); err != nil {
+				break
+			}
+		}
 		problem := new(Problem)
 		if !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests || problem.RetryAfter <= 0 {
 			return fmt.Errorf("%v, again after %s", err, problem.RetryAfter)
