@@ -125,7 +125,8 @@ func titles(t *rapid.T, svg string) (all []string) {
 	}
 }
 
-// What stands in line has its lines straight, what is between two stands in the middle, and lines that lead past steps do not cross.
+// What stands in line has its lines straight, what is between two stands in the middle, lines that lead past steps do not cross, and
+// wide letters are known to be.
 func TestSVGIsTidy(t *testing.T) {
 	flow := &workflow.Workflow{Name: "w", Version: 1, Steps: []workflow.Step{
 		{Name: "a", Agent: "x"},
@@ -138,6 +139,7 @@ func TestSVGIsTidy(t *testing.T) {
 		{Name: "q", Agent: "x", After: []string{"e"}},
 		{Name: "of q", Agent: "x", After: []string{"q"}},
 		{Name: "of p", Agent: "x", After: []string{"p"}},
+		{Name: "last", Agent: "x", After: []string{"of p"}},
 	}}
 	rows, _, _ := arranged(flow)
 	at := make(map[string]*box)
@@ -155,6 +157,12 @@ func TestSVGIsTidy(t *testing.T) {
 	}
 	if (at["p"].x < at["q"].x) != (at["of p"].x < at["of q"].x) {
 		t.Errorf("what p and q lead to is at %v and %v, they at %v and %v", at["of p"].x, at["of q"].x, at["p"].x, at["q"].x)
+	}
+	if math.Abs(at["last"].x-at["of p"].x) > 1 || math.Abs(at["p"].x-at["of p"].x) > 1 {
+		t.Errorf("what follows p is at %v and %v, and p at %v", at["of p"].x, at["last"].x, at["p"].x)
+	}
+	if wide := long("순서도"); wide < 3*fontSize {
+		t.Errorf("three syllables of Hangul, each as wide as high, take %v", wide)
 	}
 	if bend := at["b"].under[0]; bend.step != nil || (bend.x < at["c"].x) != (at["b"].x < at["long"].x) {
 		t.Errorf("what leads on from b is at %v, c at %v, and b at %v, long at %v", bend.x, at["c"].x, at["b"].x, at["long"].x)
