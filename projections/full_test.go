@@ -28,7 +28,7 @@ func TestADiskThatIsFull(t *testing.T) {
 		return
 	}
 	for way := range ways {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it does not end by itself where it goes on for ever
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it does not end by itself where it goes on for ever
 		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestADiskThatIsFull$")
 		cmd.Env = append(os.Environ(), variable+"="+way, "TMPDIR="+t.TempDir()) // what dies does not clean up
 		said, err := cmd.CombinedOutput()

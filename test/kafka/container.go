@@ -211,6 +211,7 @@ func startContainer(ctx context.Context, as manner) (*Broker, error) {
 	r := request(name, port, spare)
 	if as.lasting {
 		delete(r.Env, "KAFKA_OPTS")
+		delete(r.Env, "KAFKA_JVM_PERFORMANCE_OPTS")
 	}
 	if as.onHost {
 		r.ExposedPorts = nil
@@ -336,13 +337,17 @@ func request(name, port string, others ...string) testcontainers.ContainerReques
 			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
 			"KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS":     strconv.FormatInt(minSessionTimeout.Milliseconds(), 10),
 			"KAFKA_HEAP_OPTS":                        "-Xms256m -Xmx1g",
-			"KAFKA_OPTS":                             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+			"KAFKA_OPTS":                             "-XX:TieredStopAtLevel=1 " + collector,
+			"KAFKA_JVM_PERFORMANCE_OPTS":             collector, // in place of another one, which Kafka's scripts would add
 			// On a machine that is busy with tests a broker may be slow to tell its own controller that it is there: after
 			// nine seconds, as usual, no partition would have a leader.
 			"KAFKA_BROKER_SESSION_TIMEOUT_MS": "30000",
 		},
 	}
 }
+
+// collector is that of Java that takes the least of a processor where there is little to collect.
+const collector = "-XX:+UseSerialGC"
 
 // ensureImage pulls Kafka's image where it is missing. It asks once: an engine
 // that cannot reach a registry will not be able to a minute later.

@@ -91,6 +91,9 @@ func (r *Reader) Records(topic string, only ...int32) iter.Seq[*kgo.Record] {
 		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
 		for len(left) > 0 {
 			for record := range poll(r, r.client, topic, left).RecordsAll() {
+				if record.Topic != topic {
+					r.Fatalf("%s is read, and not %s", record.Topic, topic)
+				}
 				if !record.Attrs.IsControl() && !yield(record) {
 					return
 				}

@@ -126,27 +126,31 @@ func (p *pace) wait(ctx context.Context) error {
 func (w *worker) skips(ctx context.Context, brokers []string, namespace string, session ...kgo.Opt) error {
 	p := newPace(w.rate)
 	var mu sync.Mutex
-	held, complete := make(map[string]bool), make(chan struct{})
+	held, complete := make(map[string]chan struct{}), make(chan struct{})
 	do := agents.Do(func(ctx context.Context, r agents.Request[any]) (string, error) {
 		if w.all > 0 {
 			mu.Lock()
-			known := held[r.IdempotencyKey]
-			if held[r.IdempotencyKey] = true; !known && len(held) == w.all {
+			again := make(chan struct{})
+			if before := held[r.IdempotencyKey]; before != nil {
+				close(before) // a session ended, and what was in hand comes again beside that: it needs the place
+			} else if len(held) == w.all-1 {
 				close(complete)
 			}
+			held[r.IdempotencyKey] = again
 			mu.Unlock()
 			select {
 			case <-complete:
 				return r.IdempotencyKey, nil
+			case <-again:
+				return "", agents.ErrLater
 			case <-ctx.Done():
 				return "", ctx.Err()
 			}
 		}
 		return r.IdempotencyKey, p.wait(ctx)
 	})
-	// Of all places that it needs it has several: what it has in hand when its session ends goes on, and comes again beside that.
 	return agents.Serve(ctx, agents.Config{
-		Agent: w.agent, Brokers: brokers, Namespace: namespace, Concurrency: max(10, 4*w.all), StopTimeout: time.Second,
+		Agent: w.agent, Brokers: brokers, Namespace: namespace, Concurrency: max(10, w.all), StopTimeout: time.Second,
 		KafkaOptions: session,
 	}, agents.Operations{"it": do})
 }

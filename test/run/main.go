@@ -53,23 +53,16 @@ func main() {
 var errFailed = errors.New("tests failed")
 
 func run(ctx context.Context, patterns, flags []string, race, long bool, only string, histories int) (err error) {
-	if !slices.Contains([]string{"", onlyComputing, onlyOthers}, only) {
+	switch {
+	case !slices.Contains([]string{"", onlyComputing, onlyOthers}, only):
 		return fmt.Errorf("-only %s: it is %s or %s", only, onlyComputing, onlyOthers)
+	case only != "" && len(flags) > 0:
+		return fmt.Errorf("-only %s: flags of go test say themselves what runs", only)
 	}
 	packages, err := list(ctx, patterns)
 	if err != nil {
 		return err
 	}
-	file := logFile(only)
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-		return err
-	}
-	log, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	r := newReport(os.Stdout, log, file)
 	long = long || race || len(flags) > 0
 	if histories == 0 {
 		histories = 500
@@ -81,7 +74,19 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, only st
 	if len(flags) > 0 {
 		parts = asAsked(packages, race, flags)
 	}
-	parts = restricted(parts, only)
+	if parts = restricted(parts, only); !slices.ContainsFunc(parts, func(p part) bool { return len(p.packages) > 0 }) {
+		return fmt.Errorf("of these packages there is nothing to run (-only %q)", only)
+	}
+	file := logFile(only)
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	log, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	r := newReport(os.Stdout, log, file)
 	if !long {
 		r.leftOut[fmt.Sprintf("four fifths of what tests draw, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", histories)]++
 	}

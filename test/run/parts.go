@@ -57,7 +57,7 @@ type part struct {
 	race     bool
 	beside   bool // those that follow do not wait for it
 	apart    bool // it waits for all that run beside others
-	computes bool // it waits for nothing, and for no time: it may take as long as others leave it
+	computes bool // it waits for nothing, and no clock ends it soon: it may take as long as others leave it
 	flags    []string
 	env      []string
 }
@@ -208,7 +208,11 @@ func (p part) test(ctx context.Context, r *report) error {
 	if len(p.packages) == 0 {
 		return nil
 	}
-	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "30m"}, p.flags...)...)
+	patience := "30m"
+	if p.computes {
+		patience = "60m"
+	}
+	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", patience}, p.flags...)...)
 	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

@@ -240,8 +240,17 @@ func TestOnly(t *testing.T) {
 			t.Errorf("%+v: these compute: %q", kind, computing)
 		}
 	}
-	if err := run(t.Context(), nil, nil, true, false, "some", 1); err == nil || err.Error() != "-only some: it is computing or others" {
-		t.Errorf("it says %v", err)
+	for _, wrong := range []struct {
+		only, says      string
+		packages, flags []string
+	}{
+		{only: "some", says: "-only some: it is computing or others"},
+		{only: onlyComputing, packages: []string{"github.com/waybill-dev/waybill/agents"}, says: `of these packages there is nothing to run (-only "computing")`},
+		{only: onlyOthers, flags: []string{"-v"}, says: "-only others: flags of go test say themselves what runs"},
+	} {
+		if err := run(t.Context(), wrong.packages, wrong.flags, true, false, wrong.only, 1); err == nil || err.Error() != wrong.says {
+			t.Errorf("it says %v, want %s", err, wrong.says)
+		}
 	}
 }
 
