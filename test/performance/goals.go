@@ -69,6 +69,7 @@ var (
 			{"ladder", top, "us/order"}, {"ladder", top, "transactions/order"}, {"full", "", "us/order"}, {"full", "", "transactions/order"},
 		}},
 		{"Writers that decide nothing have p50 %s ms and p99 %s ms.", []figure{{"pipe-ladder", top, "p50 ms"}, {"pipe-ladder", top, "p99 ms"}}},
+		{"[Where the %s us go](#at-4000-orderss-embedded-4-partitions) that an order takes on the machine named there.", []figure{{"top", "", "us/order"}}},
 	}
 	costAtARate = reason{
 		{"%s transactions and %s produce requests an order, as one that is alone takes; in a full house it is %s us.", []figure{
@@ -82,6 +83,7 @@ var (
 		}},
 		{"As much as goes, 8 partitions carry %s.", []figure{{"partitions-kafka", " 8 partitions", "orders/s"}}},
 		{"At 500 orders/s p50 is %s ms, and %s ms with one partition.", []figure{{"ladder-kafka", " 500 orders/s", "p50 ms"}, {"fewer-kafka", ", 1 partitions, 1 instances, 3 steps, 500 orders/s", "p50 ms"}}},
+		{"[Where the %s us go](#at-4000-orderss-apache-kafka-8-partitions) that an order takes on the machine named there, beside %s of Kafka.", []figure{{"top-kafka", "", "us/order"}, {"top-kafka", "", "Kafka's us/order"}}},
 	}
 	costAtARateKafka = reason{
 		{"%s transactions and %s produce requests an order ([all requests](scale.md#what-an-order-asks-of-kafka)).", []figure{
@@ -91,7 +93,9 @@ var (
 			{"together-kafka", "8 writers", "us/order"}, {"together-kafka", "8 writers", "Kafka's us/order"}, {"together-kafka", "1 writers", "us/order"}, {"together-kafka", "1 writers", "Kafka's us/order"},
 		}},
 	}
-	followed = reason{{"Each of four transactions, one after the other, is to be written, ended and read, by whoever writes.", nil}}
+	followed      = sentence{"Each of four transactions, one after the other, is to be written, ended and read, by whoever writes.", nil}
+	aloneEmbedded = reason{followed, {"[Where the %s us of processor go](#one-at-a-time-embedded) that it takes on the machine named there.", []figure{{"alone", "", "us/order"}}}}
+	aloneKafka    = reason{followed, {"[Where the %s us of processor go](#one-at-a-time-apache-kafka) that it takes on the machine named there, beside %s of Kafka.", []figure{{"alone-kafka", "", "us/order"}, {"alone-kafka", "", "Kafka's us/order"}}}}
 )
 
 // said is the reason with what was measured.
@@ -123,10 +127,10 @@ var goals = []goal{
 	{what: "top rate, embedded with `--fsync`, orders/s", part: "fsync", figure: "orders/s", above: true, want: 10_000, why: flushed},
 	{what: "64 partitions, embedded, orders/s", part: "partitions", figure: "orders/s", above: true, want: 15_000, setting: "64 partitions, 1 instances, 3 steps, 1024", why: perLaneEmbedded},
 	{what: "64 partitions, Kafka, orders/s", part: "partitions-kafka", figure: "orders/s", above: true, want: 6_000, setting: "64 partitions", why: perLaneKafka},
-	{what: "one at a time, embedded: p50 ms", part: "full", limit: "pipe", figure: "one at a time: p50 ms", want: 0.9, setting: ", 4 partitions", why: followed},
-	{what: "one at a time, embedded: p99 ms", part: "full", limit: "pipe", figure: "one at a time: p99 ms", want: 2.5, setting: ", 4 partitions", why: followed},
-	{what: "one at a time, Kafka: p50 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p50 ms", want: 7, setting: ", 4 partitions", why: followed},
-	{what: "one at a time, Kafka: p99 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p99 ms", want: 15, setting: ", 4 partitions", why: followed},
+	{what: "one at a time, embedded: p50 ms", part: "full", limit: "pipe", figure: "one at a time: p50 ms", want: 0.9, setting: ", 4 partitions", why: aloneEmbedded},
+	{what: "one at a time, embedded: p99 ms", part: "full", limit: "pipe", figure: "one at a time: p99 ms", want: 2.5, setting: ", 4 partitions", why: aloneEmbedded},
+	{what: "one at a time, Kafka: p50 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p50 ms", want: 7, setting: ", 4 partitions", why: aloneKafka},
+	{what: "one at a time, Kafka: p99 ms", part: "full-kafka", limit: "pipe-kafka", figure: "one at a time: p99 ms", want: 15, setting: ", 4 partitions", why: aloneKafka},
 	{what: "at rates to 4,000 orders/s, embedded: worst p50 ms", part: "ladder", figure: "p50 ms", want: 8, why: atARate, whyAt: top},
 	{what: "at rates to 4,000 orders/s, embedded: worst p99 ms", part: "ladder", figure: "p99 ms", want: 25, why: atARate, whyAt: top},
 	{what: "at rates to 4,000 orders/s, Kafka: worst p50 ms", part: "ladder-kafka", figure: "p50 ms", want: 40, why: atARateKafka, whyAt: top},

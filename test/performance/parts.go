@@ -50,6 +50,9 @@ const (
 	shared  = paceOf500 + " --partitions 8"
 	// paceOf500 is the rate at which an order's processor time is aimed at.
 	paceOf500 = "--warm-up 3s --duration 10s --rates 500"
+	// paceOf4000 is the highest rate whose latency is aimed at, and oneByOne an order after the other.
+	paceOf4000 = "--warm-up 3s --duration 10s --rates 4000"
+	oneByOne   = "--warm-up 3s --duration 10s --in-flight 1 --single 1"
 )
 
 // pipes are as many writers as there are lanes, and one for one partition.
@@ -69,6 +72,11 @@ var parts = []part{
 		learn: "The same beside a Kafka that has the same two cores: `us/order` is the processor time of Waybill, its agents and its callers, and Kafka's stands beside it where it was measured.",
 	},
 	{
+		name: "alone", title: "One at a time: embedded", args: oneByOne, columns: loaded, profile: oneByOne,
+		learn: "The next order is submitted when one has ended, for ten seconds. Where the time of a processor goes is of that, with start and end, when a machine does nothing else: most of an order's time nothing works.",
+	},
+	{name: "alone-kafka", title: "One at a time: Apache Kafka", kafka: true, args: oneByOne, columns: loaded, profile: oneByOne, learn: "The same on Kafka."},
+	{
 		name: "pipe", title: "The limit: the same records, and no decisions", variants: pipes, columns: append(loaded, alone...),
 		learn: "`--pipe` writes the records of orders with Waybill's own readers and producers, without a state or a decision. What is between this and the figures above is what Waybill's deciding and its store cost; the rest are Kafka's client and broker, agents and callers.",
 	},
@@ -76,6 +84,10 @@ var parts = []part{
 	{
 		name: "ladder", title: "At a rate: embedded, 4 partitions", args: rates, columns: paced, profile: paceOf500,
 		learn: "Orders arrive at a rate, whatever becomes of those before; a latency is from when an order was due. This is what an application sees.",
+	},
+	{
+		name: "top", title: "At 4,000 orders/s: embedded, 4 partitions", args: paceOf4000, columns: paced, profile: paceOf4000,
+		learn: "The highest rate whose latency is aimed at, once more: where the time goes.",
 	},
 	{
 		name: "above", title: "At a rate above those: embedded, 4 partitions", args: "--warm-up 3s --duration 10s --rates 8000", columns: paced,
@@ -93,6 +105,10 @@ var parts = []part{
 	{
 		name: "ladder-kafka", title: "At a rate: Apache Kafka, 8 partitions", kafka: true, args: rates + " --partitions 8", columns: paced, profile: paceOf500 + " --partitions 8",
 		learn: "Lanes take turns to commit where that is the quicker for it ([ADR 0023](adr/0023-lanes-take-turns-to-commit.md)).",
+	},
+	{
+		name: "top-kafka", title: "At 4,000 orders/s: Apache Kafka, 8 partitions", kafka: true, args: paceOf4000 + " --partitions 8", columns: paced, profile: paceOf4000 + " --partitions 8",
+		learn: "The highest rate whose latency is aimed at, once more: where the time of Waybill, its agents and its callers goes. Kafka's is beside it.",
 	},
 	{
 		name: "fewer-kafka", title: "At a rate, with fewer partitions: Apache Kafka", kafka: true, args: "--warm-up 3s --duration 10s --rates 100,500,4000", variants: []string{"--partitions 1", "--partitions 4"}, columns: paced,
