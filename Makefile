@@ -22,8 +22,6 @@ PACKAGES ?= ./...
 LONG ?=
 # How many histories TestSimulation draws. 0 stands for 2500, and for 500 where tests that take long are left out.
 SIMULATED ?= 0
-# ONLY=computing has what a processor is enough for that others leave, and ONLY=others the rest.
-ONLY ?=
 
 .DEFAULT_GOAL := help
 
@@ -51,7 +49,7 @@ dev: build ## Run everything in one process, broker included
 # In which runs of go test, and why: test/run/parts.go. The seeds are fixed there.
 .PHONY: test
 test: ## Run the tests, with LONG=1 those that take long too; on Apache Kafka where Docker answers
-	@go run ./test/run $(if $(filter 1,$(RACE)),-race) $(if $(filter 1,$(LONG)),-long) $(if $(ONLY),-only $(ONLY)) -histories $(SIMULATED) $(PACKAGES) -- $(TESTFLAGS)
+	@go run ./test/run $(if $(filter 1,$(RACE)),-race) $(if $(filter 1,$(LONG)),-long) -histories $(SIMULATED) $(PACKAGES) -- $(TESTFLAGS)
 
 $(GOLANGCI_LINT):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)

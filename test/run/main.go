@@ -1,7 +1,7 @@
 // The program run runs the tests of packages for `make test`, and ends with what
 // is worth knowing of all of them.
 //
-//	go run ./test/run [-race] [-long] [-histories N] [-only computing|others] [PACKAGE...] [-- FLAG OF GO TEST...]
+//	go run ./test/run [-race] [-long] [-histories N] [PACKAGE...] [-- FLAG OF GO TEST...]
 package main
 
 import (
@@ -22,18 +22,12 @@ import (
 )
 
 // logFile is where all that the tests say is kept.
-func logFile(only string) string {
-	if only != "" {
-		only = "-" + only
-	}
-	return filepath.Join("bin", "test"+only+".log")
-}
+var logFile = filepath.Join("bin", "test.log")
 
 func main() {
 	kafka.Reap()
 	race := flag.Bool("race", false, "use the race detector, where there is concurrency")
 	long := flag.Bool("long", false, "run what takes long, too; -race has it anyway")
-	only := flag.String("only", "", "run only what computes (computing), for which a processor is enough that others leave, or only the others")
 	histories := flag.Int("histories", 0, "how many histories TestSimulation draws; from 5,000 on it fails for what never comes up; 0 stands for 2,500, and for 500 without -race and -long")
 	flag.Parse()
 	patterns, flags := flag.Args(), []string(nil)
@@ -42,7 +36,7 @@ func main() {
 	}
 	// Ctrl-C reaches every process of the terminal. What go test says of it is told.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
-	if err := run(context.Background(), patterns, flags, *race, *long, *only, *histories); err != nil {
+	if err := run(context.Background(), patterns, flags, *race, *long, *histories); err != nil {
 		if !errors.Is(err, errFailed) { // go test's closing lines say that
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -52,17 +46,20 @@ func main() {
 
 var errFailed = errors.New("tests failed")
 
-func run(ctx context.Context, patterns, flags []string, race, long bool, only string, histories int) (err error) {
-	switch {
-	case !slices.Contains([]string{"", onlyComputing, onlyOthers}, only):
-		return fmt.Errorf("-only %s: it is %s or %s", only, onlyComputing, onlyOthers)
-	case only != "" && len(flags) > 0:
-		return fmt.Errorf("-only %s: flags of go test say themselves what runs", only)
-	}
+func run(ctx context.Context, patterns, flags []string, race, long bool, histories int) (err error) {
 	packages, err := list(ctx, patterns)
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(logFile), 0o750); err != nil {
+		return err
+	}
+	log, err := os.Create(logFile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	r := newReport(os.Stdout, log)
 	long = long || race || len(flags) > 0
 	if histories == 0 {
 		histories = 500
@@ -74,25 +71,12 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, only st
 	if len(flags) > 0 {
 		parts = asAsked(packages, race, flags)
 	}
-	if parts = restricted(parts, only); !slices.ContainsFunc(parts, func(p part) bool { return len(p.packages) > 0 }) {
-		return fmt.Errorf("of these packages there is nothing to run (-only %q)", only)
-	}
-	file := logFile(only)
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-		return err
-	}
-	log, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	r := newReport(os.Stdout, log, file)
 	if !long {
 		r.leftOut[fmt.Sprintf("four fifths of what tests draw, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", histories)]++
 	}
 	// One package alone starts its broker itself, and only if it needs one.
 	kafkaIsThere, ended := func() error { return nil }, func() error { return nil }
-	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 && only != onlyComputing {
+	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 {
 		kafkaIsThere = begin(func() (failed error) {
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 			defer stop()

@@ -57,7 +57,6 @@ type part struct {
 	race     bool
 	beside   bool // those that follow do not wait for it
 	apart    bool // it waits for all that run beside others
-	computes bool // it waits for nothing, and no clock ends it soon: it may take as long as others leave it
 	flags    []string
 	env      []string
 }
@@ -76,7 +75,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
-	simulated := part{packages: orchestrator, beside: true, computes: true, flags: []string{"-run", simulation}, env: drawn(histories)}
+	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
 		brief, aside, bursts := []string{"-short"}, []string{"-short"}, []part(nil) // what is left out says so itself
 		if long {
@@ -99,7 +98,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	return []part{
 		simulated,
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
-		{packages: alonePlain, computes: true, flags: []string{"-p", "2"}, env: fixed},
+		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},
 		{packages: append(slow, quick...), race: true, beside: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
 		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
@@ -112,17 +111,6 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
 	}
-}
-
-// What a run may be restricted to: see [part.computes].
-const onlyComputing, onlyOthers = "computing", "others"
-
-// restricted leaves of parts what only says, or all if that is empty.
-func restricted(parts []part, only string) []part {
-	if only == "" {
-		return parts
-	}
-	return slices.DeleteFunc(parts, func(p part) bool { return p.computes != (only == onlyComputing) })
 }
 
 // atOnce has more tests run at a time than there are processors: each waits for brokers and clocks, and most of all for
@@ -208,11 +196,7 @@ func (p part) test(ctx context.Context, r *report) error {
 	if len(p.packages) == 0 {
 		return nil
 	}
-	patience := "30m"
-	if p.computes {
-		patience = "60m"
-	}
-	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", patience}, p.flags...)...)
+	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "30m"}, p.flags...)...)
 	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

@@ -208,52 +208,6 @@ func TestWhatRunsBesideOthers(t *testing.T) {
 	}
 }
 
-// What computes and what does not are the whole, and no part is in both: what computes needs no container, and is there
-// beside the detector.
-func TestOnly(t *testing.T) {
-	all, err := list(t.Context(), []string{"../../..."})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range kinds {
-		whole := make(map[string]int)
-		told := func(only string) (said []string) {
-			for _, p := range restricted(inParts(all, kind.race, kind.long, 1), only) {
-				said = append(said, p.String())
-				if only == onlyComputing && (p.race || slices.ContainsFunc(p.packages, usesKafka) && !strings.Contains(strings.Join(p.flags, " "), simulation)) {
-					t.Errorf("%+v: it does more than compute: %s", kind, p)
-				}
-			}
-			return said
-		}
-		for n, only := range []string{"", onlyComputing, onlyOthers} {
-			for _, p := range told(only) {
-				whole[p] += []int{2, -1, -1}[n]
-			}
-		}
-		for p, n := range whole {
-			if n != 1 {
-				t.Errorf("%+v: %s is in %d parts of a run", kind, p, 2-n)
-			}
-		}
-		if computing := told(onlyComputing); len(computing) == 0 || kind.race && len(computing) != 2 {
-			t.Errorf("%+v: these compute: %q", kind, computing)
-		}
-	}
-	for _, wrong := range []struct {
-		only, says      string
-		packages, flags []string
-	}{
-		{only: "some", says: "-only some: it is computing or others"},
-		{only: onlyComputing, packages: []string{"github.com/waybill-dev/waybill/agents"}, says: `of these packages there is nothing to run (-only "computing")`},
-		{only: onlyOthers, flags: []string{"-v"}, says: "-only others: flags of go test say themselves what runs"},
-	} {
-		if err := run(t.Context(), wrong.packages, wrong.flags, true, false, wrong.only, 1); err == nil || err.Error() != wrong.says {
-			t.Errorf("it says %v, want %s", err, wrong.says)
-		}
-	}
-}
-
 // A line of the report has what tells a part from the others, and no more of what it passes over than is read.
 func TestPartsAreToldInShort(t *testing.T) {
 	all, err := list(t.Context(), []string{"../../..."})

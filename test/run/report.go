@@ -31,7 +31,6 @@ type event struct {
 type report struct {
 	mu       sync.Mutex
 	out, log io.Writer
-	file     string         // of the log
 	leftOut  map[string]int // by package and reason
 	slow     []took
 	parts    []spent
@@ -79,8 +78,8 @@ const (
 	shortLine = 400 // bytes
 )
 
-func newReport(out, log io.Writer, file string) *report {
-	return &report{out: out, log: log, file: file, leftOut: make(map[string]int)}
+func newReport(out, log io.Writer) *report {
+	return &report{out: out, log: log, leftOut: make(map[string]int)}
 }
 
 var (
@@ -249,7 +248,7 @@ func (r *report) end() {
 	if r.why.Len() > 0 {
 		fmt.Fprintf(r.out, "\nFailed, with the last that each said by a line of a test:\n%s", r.why.String())
 	}
-	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", r.file, r.closing.String())
+	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", logFile, r.closing.String())
 }
 
 // ran notes that a run of go test has ended.
