@@ -73,7 +73,7 @@ var parts = []part{
 	},
 	{
 		name: "alone", title: "One at a time: embedded", args: oneByOne, columns: loaded, profile: oneByOne,
-		learn: "The next order is submitted when one has ended, for ten seconds. Where the time of a processor goes is of that, with start and end, when a machine does nothing else: most of an order's time nothing works.",
+		learn: "The next order is submitted when one has ended, for ten seconds: what an order takes, and of whom, when nobody else asks for anything.",
 	},
 	{name: "alone-kafka", title: "One at a time: Apache Kafka", kafka: true, args: oneByOne, columns: loaded, profile: oneByOne, learn: "The same on Kafka."},
 	{
