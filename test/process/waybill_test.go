@@ -101,6 +101,13 @@ func startCommand(t *testing.T, name string, cmd *exec.Cmd) *process {
 		_ = p.cmd.Wait() // ProcessState has it
 	}()
 	t.Cleanup(func() {
+		if t.Failed() {
+			_ = p.cmd.Process.Signal(syscall.SIGQUIT) // the log then has what every goroutine waits for
+			select {
+			case <-p.ended:
+			case <-time.After(10 * time.Second): // it may be stopped
+			}
+		}
 		p.kill()
 		if said := p.log.String(); strings.Contains(said, "DATA RACE") {
 			t.Errorf("%s has a data race", name)
