@@ -236,7 +236,11 @@ func goesOn(p *livePage, server, axe string) {
 		t.Helper()
 		waybill(t, "", "submit", "live", "--id", id, "--server", server).want(t, 0, id, "")
 	}
-	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+list), chromedp.WaitVisible("#live button"), chromedp.Focus(`a[href="/orders/l%2F1"]`)); err != nil {
+	if err := chromedp.Do(p.ctx, chromedp.Navigate(server+list), chromedp.WaitVisible("#live button")); err != nil {
+		t.Fatal(err)
+	}
+	p.is(`document.querySelectorAll('a[href^="/orders/b-"]').length === 40`) // a page that is still too short is not scrolled
+	if err := chromedp.Do(p.ctx, chromedp.Focus(`a[href="/orders/l%2F1"]`)); err != nil {
 		t.Fatal(err)
 	}
 	p.do(`scrollTo(0, 500); window.top0 = document.activeElement.getBoundingClientRect().top`)
