@@ -80,7 +80,7 @@ func (r *Reader) Records(topic string, only ...int32) iter.Seq[*kgo.Record] {
 			r.client.PurgeTopicsFromClient(topic) // which may be another one the next time
 			r.topic = ""
 		}()
-		ends := endOffsets(r, r.client, topic)
+		ends := r.ends()
 		left := make(map[int32]int64)
 		from := make(map[int32]kgo.Offset)
 		ends.Each(func(o kadm.ListedOffset) {
@@ -90,7 +90,7 @@ func (r *Reader) Records(topic string, only ...int32) iter.Seq[*kgo.Record] {
 		})
 		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
 		for len(left) > 0 {
-			for record := range poll(r, r.client, topic, left).RecordsAll() {
+			for record := range r.poll(left).RecordsAll() {
 				if record.Topic != topic {
 					r.Fatalf("%s is read, and not %s", record.Topic, topic)
 				}
@@ -105,25 +105,26 @@ func (r *Reader) Records(topic string, only ...int32) iter.Seq[*kgo.Record] {
 	}
 }
 
-func endOffsets(t testing.TB, client *kgo.Client, topic string) kadm.ListedOffsets {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+// ends are where the topic ends that it reads.
+func (r *Reader) ends() kadm.ListedOffsets {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), Patience)
 	defer cancel()
-	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
+	ends, err := kadm.NewClient(r.client).ListEndOffsets(ctx, r.topic)
 	if err != nil || ends.Error() != nil {
-		t.Fatal(err, ends.Error())
+		r.Fatal(err, ends.Error())
 	}
 	return ends
 }
 
-// poll waits for more of a topic that has not been read up to what is left.
-func poll(t testing.TB, client *kgo.Client, topic string, left map[int32]int64) kgo.Fetches {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+// poll waits for more of the topic, which has not been read up to what is left.
+func (r *Reader) poll(left map[int32]int64) kgo.Fetches {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), Patience)
 	defer cancel()
-	fetches := client.PollFetches(ctx)
+	fetches := r.client.PollFetches(ctx)
 	if err := fetches.Err(); err != nil {
-		t.Fatalf("read %s: %v; not read up to %v", topic, err, left)
+		r.Fatalf("read %s: %v; not read up to %v", r.topic, err, left)
 	}
 	return fetches
 }
