@@ -81,10 +81,30 @@ func (b *Bound) NewClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	return b.client, err
 }
 
+// wakeEvery is how often a client that waits for records is told to fetch.
+const wakeEvery = time.Second
+
 // Poll is [kgo.Client.PollRecords], 0 being no limit. It may return nothing before the
-// context ends.
+// context ends. It lets a client that waits rebalance, if that is blocked while it polls.
+//
+// A client that waits is told to fetch, again and again: kgo may have stopped without a word
+// when it was given other partitions, since what began to fetch for those that it had until
+// then forgets that it is wanted for those that it has
+// (docs/patches/kgo-fetch-after-reassignment.patch). One that fetches does not notice.
 func (b *Bound) Poll(ctx context.Context, limit int) kgo.Fetches {
-	fetches := b.client.PollRecords(ctx, limit)
+	var fetches kgo.Fetches
+	for waits := true; waits; {
+		round, cancel := context.WithTimeout(ctx, wakeEvery)
+		fetches = b.client.PollRecords(round, limit)
+		over := round.Err()
+		cancel()
+		if waits = over != nil && errors.Is(fetches.Err0(), over); waits {
+			b.client.ResumeFetchPartitions(nil) // none is paused; it has all begin to fetch that do not
+			if waits = ctx.Err() == nil; waits {
+				b.client.AllowRebalance()
+			}
+		}
+	}
 	for f := range fetches {
 		for t := range fetches[f].Topics {
 			partitions := fetches[f].Topics[t].Partitions

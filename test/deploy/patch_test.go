@@ -11,45 +11,59 @@ import (
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
-// The patch for kfake that docs keep is one for the kfake that is used.
-func TestThePatchForKfakeApplies(t *testing.T) {
+// The patches that docs keep are for the modules that are used.
+func TestThePatchesApply(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		kafka.LeaveOut(t, "the patch for kfake, because there is no git")
+		kafka.LeaveOut(t, "the patches of docs, because there is no git")
 	}
-	patch, err := filepath.Abs("../../docs/patches/kfake-withfs.patch")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/twmb/franz-go/pkg/kfake").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for line := range bytes.Lines(text) {
-		name, changed := bytes.CutPrefix(bytes.TrimSpace(line), []byte("--- a/pkg/kfake/"))
-		if !changed {
-			continue
-		}
-		file, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(source)), string(name)))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, string(name)), file, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	apply := exec.CommandContext(t.Context(), git, "apply", "-p3", patch)
-	apply.Dir = dir
-	if said, err := apply.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
-	config, err := os.ReadFile(filepath.Join(dir, "config.go"))
-	if err != nil || !bytes.Contains(config, []byte("func WithFS(")) {
-		t.Errorf("it is there, and sets nothing: %v", err)
+	for _, c := range []struct {
+		patch, module, root string // root is where the module is in its repository
+		file, has           string // then
+	}{
+		{"kfake-withfs", "github.com/twmb/franz-go/pkg/kfake", "pkg/kfake/", "config.go", "func WithFS("},
+		{"kgo-fetch-after-reassignment", "github.com/twmb/franz-go", "", "pkg/kgo/source.go", "if consumer.loadSession() != session {"},
+	} {
+		t.Run(c.patch, func(t *testing.T) {
+			patch, err := filepath.Abs("../../docs/patches/" + c.patch + ".patch")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(patch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", c.module).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			for line := range bytes.Lines(text) {
+				name, changed := bytes.CutPrefix(bytes.TrimSpace(line), []byte("--- a/"))
+				if !changed {
+					continue
+				}
+				file, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(source)), strings.TrimPrefix(string(name), c.root)))
+				at := filepath.Join(dir, string(name))
+				if err == nil {
+					err = os.MkdirAll(filepath.Dir(at), 0o700)
+				}
+				if err == nil {
+					err = os.WriteFile(at, file, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			apply := exec.CommandContext(t.Context(), git, "apply", patch)
+			apply.Dir = dir
+			if said, err := apply.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, said)
+			}
+			patched, err := os.ReadFile(filepath.Join(dir, c.root+c.file))
+			if err != nil || !bytes.Contains(patched, []byte(c.has)) {
+				t.Errorf("it is there, and changes nothing: %v", err)
+			}
+		})
 	}
 }
