@@ -82,12 +82,26 @@ func (p *Positions) Added() (all []Added) {
 		return nil
 	}
 	for member := range strings.SplitSeq(p.added, ",") {
-		name, next, _ := strings.Cut(member, `":`)
-		in, partition, _ := addedName(name[1:])
-		offset, _ := strconv.ParseInt(next, 10, 64) // as SetOf wrote it
-		all = append(all, Added{in, partition, offset})
+		all = append(all, readAdded(member))
 	}
 	return all
+}
+
+// readAdded reads one as append wrote it.
+func readAdded(member string) Added {
+	name, next, _ := strings.Cut(member, `":`)
+	in, partition, _ := addedName(name[1:])
+	offset, _ := strconv.ParseInt(next, 10, 64)
+	return Added{in, partition, offset}
+}
+
+func (a Added) append(dst []byte) []byte {
+	return fmt.Appendf(dst, `"%s/%d":%d`, inputs[a.Input], a.Partition, a.Next)
+}
+
+// place compares where two are, and not how far they are read.
+func (a Added) place(b Added) int {
+	return cmp.Or(cmp.Compare(a.Input, b.Input), cmp.Compare(a.Partition, b.Partition))
 }
 
 // addedName reads the name of such a position: orders/12.
@@ -112,20 +126,29 @@ func (p *Positions) Of(in Input, partition int32) int64 {
 // SetOf says where reading goes on there.
 func (p *Positions) SetOf(in Input, partition int32, offset int64) {
 	is := Added{in, partition, offset}
+	if last := p.added[strings.LastIndexByte(p.added, ',')+1:]; last == "" || readAdded(last).place(is) < 0 { // as they are written
+		text := []byte(p.added)
+		if last != "" {
+			text = append(text, ',')
+		}
+		p.added = string(is.append(text))
+		return
+	}
 	all := p.Added()
-	at, found := slices.BinarySearchFunc(all, is, func(a, b Added) int {
-		return cmp.Or(cmp.Compare(a.Input, b.Input), cmp.Compare(a.Partition, b.Partition))
-	})
+	at, found := slices.BinarySearchFunc(all, is, Added.place)
 	if found {
 		all[at] = is
 	} else {
 		all = slices.Insert(all, at, is)
 	}
 	var text []byte
-	for _, a := range all {
-		text = fmt.Appendf(text, `"%s/%d":%d,`, inputs[a.Input], a.Partition, a.Next)
+	for i, a := range all {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = a.append(text)
 	}
-	p.added = string(text[:len(text)-1])
+	p.added = string(text)
 }
 
 // All says whether the positions of all inputs are known.
