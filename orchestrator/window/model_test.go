@@ -13,6 +13,7 @@ import (
 type model struct {
 	*testing.T
 	random  *rand.Rand
+	epoch   time.Time
 	now     time.Time
 	began   time.Time
 	happens happenings
@@ -26,6 +27,7 @@ type model struct {
 	signs         [3]Signs // of as many instances
 	work          map[string]func() time.Duration
 	timeouts      map[string]time.Duration
+	may           map[string]bool // of which there is room, while a lane asks
 
 	// ahead is by how much its clock is; once, for one answer.
 	ahead time.Duration
@@ -60,20 +62,20 @@ type request struct {
 const attempts = 3
 
 type happening struct {
-	at time.Time
-	n  int
-	do func()
+	after time.Duration // the beginning
+	n     int
+	do    func()
 }
 
-type happenings []happening
+type happenings []*happening
 
 func (h *happenings) Len() int { return len(*h) }
 func (h *happenings) Less(i, j int) bool {
 	a, b := (*h)[i], (*h)[j]
-	return a.at.Before(b.at) || a.at.Equal(b.at) && a.n < b.n
+	return a.after < b.after || a.after == b.after && a.n < b.n
 }
 func (h *happenings) Swap(i, j int) { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
-func (h *happenings) Push(x any)    { *h = append(*h, x.(happening)) }
+func (h *happenings) Push(x any)    { *h = append(*h, x.(*happening)) }
 func (h *happenings) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
@@ -83,8 +85,8 @@ func (h *happenings) Pop() any {
 func newModel(t *testing.T, lanes, workers int, skips bool) *model {
 	now := time.Date(2026, 1, 5, 12, 1, 0, 0, time.UTC)
 	m := &model{
-		T: t, random: rand.New(rand.NewPCG(1, 2)), now: now, began: now, last: now,
-		workers: workers, skips: skips, work: make(map[string]func() time.Duration), timeouts: make(map[string]time.Duration),
+		T: t, random: rand.New(rand.NewPCG(1, 2)), epoch: now, now: now, began: now, last: now,
+		workers: workers, skips: skips, work: make(map[string]func() time.Duration), timeouts: make(map[string]time.Duration), may: make(map[string]bool),
 	}
 	for n := range lanes {
 		m.lanes = append(m.lanes, &modelLane{window: New(100/float64(lanes), 0, uint64(n), m.signs[n%len(m.signs)].Of("a"))})
@@ -101,7 +103,7 @@ func (m *model) takes(operation string, d time.Duration) {
 func (m *model) upTo(d time.Duration) time.Duration { return time.Duration(m.random.Int64N(int64(d))) }
 
 func (m *model) in(d time.Duration, do func()) {
-	heap.Push(&m.happens, happening{m.now.Add(d), m.probes, do})
+	heap.Push(&m.happens, &happening{m.now.Sub(m.epoch) + d, m.probes, do})
 	m.probes++
 }
 
@@ -141,25 +143,28 @@ func (m *model) ask(n int) {
 	l := m.lanes[n]
 	at := m.now.Add(ticks)
 	for {
-		free := make(map[string]bool)
+		clear(m.may)
+		room := false
 		for name := range m.work {
 			may, again := m.free(n, name, m.timeouts[name])
-			if free[name] = may; !may && !again.IsZero() && again.Before(at) {
+			if m.may[name] = may; !may && !again.IsZero() && again.Before(at) {
 				at = again
 			}
+			room = room || may
 		}
-		next := -1
-		for name := range m.work {
-			if free[name] {
-				next = slices.IndexFunc(l.waits, func(s *modelStep) bool { return free[s.operation] })
-				break
-			}
+		if !room {
+			break
 		}
+		next := slices.IndexFunc(l.waits, func(s *modelStep) bool { return m.may[s.operation] })
 		if next < 0 {
 			break
 		}
 		s := l.waits[next]
-		l.waits = slices.Delete(l.waits, next, next+1)
+		if next == 0 {
+			l.waits = l.waits[1:]
+		} else {
+			l.waits = slices.Delete(l.waits, next, next+1)
+		}
 		l.window.Waits(s.operation, s.timeout, -1)
 		m.leave(s)
 	}
@@ -245,9 +250,9 @@ func (m *model) answer(r request, written time.Time) {
 // run lets time pass until so many steps have ended, or so long.
 func (m *model) run(ends int, most time.Duration) {
 	until := m.began.Add(most)
-	for m.done+m.failed < ends && len(m.happens) > 0 && !m.happens[0].at.After(until) {
-		h := heap.Pop(&m.happens).(happening)
-		m.now = h.at
+	for m.done+m.failed < ends && len(m.happens) > 0 && m.happens[0].after <= until.Sub(m.epoch) {
+		h := heap.Pop(&m.happens).(*happening)
+		m.now = m.epoch.Add(h.after)
 		h.do()
 	}
 	if m.done+m.failed < ends {
