@@ -262,7 +262,11 @@ func TestTheSeedDecidesTheHistory(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
 	defer func() { must(t, store.Close()) }()
-	for seed := range 300 {
+	seeds := 300
+	if testing.Short() {
+		seeds /= 5
+	}
+	for seed := range seeds {
 		once := rapid.Custom(func(t *rapid.T) []string { return simulate(t, store, count).account() })
 		first, second := once.Example(seed), once.Example(seed)
 		if slices.Equal(first, second) {

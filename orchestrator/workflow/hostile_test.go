@@ -5,6 +5,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,34 +38,46 @@ func within(t *testing.T, f func()) {
 	}
 }
 
-// large repeats a text up to nearly the size of the largest message.
-func large(text string) string { return strings.Repeat(text, (1<<20-100)/len(text)) }
+// large repeats a text up to nearly the size of the largest message, or a quarter of that in a short run.
+func large(text string) string {
+	size := 1<<20 - 100
+	if testing.Short() {
+		size /= 4
+	}
+	return strings.Repeat(text, size/len(text))
+}
 
 // badInputs are refused, or cost something, before anybody looks at them.
-var badInputs = map[string]string{
-	"too deep":     strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
-	"endless":      large("["),
-	"many members": "{" + large(`"a":1,`) + `"b":1}`,
-	"same names":   "{" + strings.Repeat(`"a":[`, 5000) + strings.Repeat("]", 5000) + "}",
-	"long numbers": "[" + strings.Repeat("9", 1<<20-100) + "]",
-	"exponents":    "[" + large("1e999999999,") + "1]",
-	"fractions":    "[" + large("1e-999999999,") + "1]",
-	"escapes":      `"` + large(`\u0061`) + `"`,
-	"not JSON":     `{"a":[1,2,"`,
-	"nothing":      "",
-}
+var badInputs = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"too deep":     strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
+		"endless":      large("["),
+		"many members": "{" + large(`"a":1,`) + `"b":1}`,
+		"same names":   "{" + strings.Repeat(`"a":[`, 5000) + strings.Repeat("]", 5000) + "}",
+		"long numbers": "[" + strings.Repeat("9", 1<<20-100) + "]",
+		"exponents":    "[" + large("1e999999999,") + "1]",
+		"fractions":    "[" + large("1e-999999999,") + "1]",
+		"escapes":      `"` + large(`\u0061`) + `"`,
+		"not JSON":     `{"a":[1,2,"`,
+		"nothing":      "",
+	}
+})
 
 // hostileInputs are as large as messages may be, and take much where something
 // is done for every element, character or level.
-var hostileInputs = map[string]string{
-	"deep objects":  strings.Repeat(`{"b":"`+strings.Repeat("x", 1000)+`","a":`, 1000) + "1" + strings.Repeat("}", 1000),
-	"many numbers":  "[" + large("1.5,") + "1]",
-	"equal lists":   "[" + strings.Repeat("["+strings.Repeat("1,", 1000)+"1],", 500) + "1]",
-	"alike lists":   "[" + large("[[],[[]]],[[[]],[]],") + "1]",
-	"long text":     `"` + large("a") + `"`,
-	"long texts":    `{"a":"` + large("a")[:1<<19] + `","b":"` + large("a")[:1<<18] + `b"}`,
-	"lists of text": `{"a":[` + strings.Repeat("1,", 2000) + `1],"b":"` + large("a")[:1<<19] + `"}`,
-}
+var hostileInputs = sync.OnceValue(func() map[string]string {
+	half := large("a")
+	half = half[:len(half)/2]
+	return map[string]string{
+		"deep objects":  strings.Repeat(`{"b":"`+strings.Repeat("x", 1000)+`","a":`, 1000) + "1" + strings.Repeat("}", 1000),
+		"many numbers":  "[" + large("1.5,") + "1]",
+		"equal lists":   "[" + strings.Repeat("["+strings.Repeat("1,", 1000)+"1],", 500) + "1]",
+		"alike lists":   "[" + large("[[],[[]]],[[[]],[]],") + "1]",
+		"long text":     `"` + large("a") + `"`,
+		"long texts":    `{"a":"` + half + `","b":"` + half[len(half)/2:] + `b"}`,
+		"lists of text": `{"a":[` + strings.Repeat("1,", 2000) + `1],"b":"` + half + `"}`,
+	}
+})
 
 // Who asks whether a file may be a workflow at all is answered, whatever it is.
 func TestKeysOfHostileFiles(t *testing.T) {
@@ -97,9 +110,9 @@ func TestHostileInputs(t *testing.T) {
 	} {
 		t.Run(source, func(t *testing.T) {
 			w := mustParse(t, fmt.Sprintf("workflow: w\nsteps: [{name: s, agent: a, with: %q}]", source))
-			inputs := maps.Clone(hostileInputs)
+			inputs := maps.Clone(hostileInputs())
 			if source == "input" {
-				maps.Copy(inputs, badInputs)
+				maps.Copy(inputs, badInputs())
 			}
 			for name, input := range inputs {
 				within(t, func() {
@@ -261,10 +274,10 @@ func TestHostileSchemas(t *testing.T) {
 				}
 				inputs := map[string]string{}
 				for _, what := range []string{"many numbers", "alike lists", "long text", "deep objects"} {
-					inputs[what] = hostileInputs[what]
+					inputs[what] = hostileInputs()[what]
 				}
 				if name == "unique" {
-					maps.Copy(inputs, badInputs)
+					maps.Copy(inputs, badInputs())
 				}
 				for what, input := range inputs {
 					began := time.Now()

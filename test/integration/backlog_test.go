@@ -10,12 +10,16 @@ import (
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 )
 
 // S1, A4: a burst for an agent that takes its time waits here, and not on the agent's
 // topic, where it would expire.
 func TestABurstWaitsForItsAgent(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		if b.Kind == kafka.KindContainer {
+			leftout.UnlessLong(t, "a burst, on Apache Kafka")
+		}
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
 		w.Register(i, "workflow: burst\nsteps: [{name: only, agent: slow, do: it, timeout: 5s, retry: {attempts: 1}}]")

@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	kit "github.com/waybill-dev/waybill/test/world"
 )
 
@@ -18,6 +19,9 @@ import (
 // when an operator says so, without the agent being asked for their pages again.
 func TestItemsThatAnAgentListsAreDoneOnce(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		if b.Kind == kafka.KindContainer {
+			leftout.UnlessLong(t, "thousands of items that an agent lists, on Apache Kafka")
+		}
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
 		w.Register(i, `

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/world"
 )
 
@@ -44,6 +45,7 @@ func TestOrdersBeginWhileDevIsKilled(t *testing.T) {
 
 // The same with two instances on Apache Kafka, each of which is killed in turn (V6, S5).
 func TestOrdersBeginWhileInstancesAreKilled(t *testing.T) {
+	leftout.UnlessLong(t, "orders that signals begin while one of two instances is killed")
 	t.Parallel()
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()

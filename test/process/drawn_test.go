@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/office"
 	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/world"
@@ -52,6 +53,7 @@ func TestDrawnOrdersWhileDevIsKilled(t *testing.T) {
 // The same with two instances on Apache Kafka, one of which is killed, and comes
 // back (V6, S5).
 func TestDrawnOrdersWhileInstancesAreKilled(t *testing.T) {
+	leftout.UnlessLong(t, "drawn orders while one of two instances is killed")
 	t.Parallel()
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()

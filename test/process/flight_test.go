@@ -23,6 +23,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/reliability"
 	"github.com/waybill-dev/waybill/test/world"
@@ -52,6 +53,7 @@ const (
 // WAYBILL_IN_FLIGHT sets how many they are. What is measured is told, and fails
 // nothing.
 func TestOrdersInFlight(t *testing.T) {
+	leftout.UnlessLong(t, "a great many orders in flight")
 	n := number(t, "WAYBILL_IN_FLIGHT", 2_000)
 	f := newFlight(t)
 	f.accept(n)

@@ -16,12 +16,10 @@ import (
 // the last instance of this one has left the group. Then every partition is raised,
 // once, and an instance of this release that comes back decides nothing there.
 func TestTheFormatRises(t *testing.T) {
+	leftout.UnlessLong(t, "a format that rises")
 	t.Parallel()
 	t.Run("beside this release", func(t *testing.T) { theFormatRises(t, "") })
-	t.Run("beside the release before", func(t *testing.T) {
-		leftout.UnlessLong(t, "a format that rises beside the release before")
-		theFormatRises(t, buildPrevious(t))
-	})
+	t.Run("beside the release before", func(t *testing.T) { theFormatRises(t, buildPrevious(t)) })
 }
 
 func theFormatRises(t *testing.T, program string) {

@@ -72,7 +72,7 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, histori
 		parts = asAsked(packages, race, flags)
 	}
 	if !long {
-		r.leftOut[fmt.Sprintf("four fifths of what tests draw, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", histories)]++
+		r.leftOut[fmt.Sprintf("four fifths of what tests draw, three quarters of each of the largest inputs of workflows, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", histories)]++
 	}
 	// One package alone starts its broker itself, and only if it needs one.
 	kafkaIsThere, ended := func() error { return nil }, func() error { return nil }

@@ -75,7 +75,9 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
-	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
+	simulated := func(brief ...string) part {
+		return part{packages: orchestrator, beside: true, flags: append(brief, "-run", simulation), env: drawn(histories)}
+	}
 	if !race {
 		brief, aside, bursts := []string{"-short"}, []string{"-short"}, []part(nil) // what is left out says so itself
 		if long {
@@ -88,7 +90,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 			{packages: others, beside: true, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
 			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
 			asked,
-			simulated,
+			simulated(brief...),
 			{packages: alone, flags: append(brief, "-p", "2"), env: fixed},
 		}, bursts...)
 	}
@@ -96,7 +98,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
 	large := within(packages, "cmd/waybill", "events/fetch", "internal/api", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
-		simulated,
+		simulated(),
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},

@@ -55,7 +55,7 @@ func TestLong(t *testing.T) {
 		short := !kind.race && !kind.long
 		for _, p := range inParts(all, kind.race, kind.long, 1) {
 			flags := strings.Join(p.flags, " ")
-			alone := flags == "-run "+simulation || flags == "-run "+asOpenAPISays
+			alone := flags == "-run "+asOpenAPISays
 			if slices.Contains(p.flags, "-short") != (short && !alone) {
 				t.Errorf("%+v: %s", kind, p)
 			}
