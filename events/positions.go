@@ -41,10 +41,10 @@ func (p Positions) Over(before Positions) Positions {
 			p.next[in] = before.next[in]
 		}
 	}
-	for _, a := range before.Added() {
-		if p.Of(a.Input, a.Partition) < 0 {
-			p.SetOf(a.Input, a.Partition, a.Next)
-		}
+	if before.added != "" {
+		added := p.Added()
+		p.added = before.added
+		p.put(added)
 	}
 	if p.newer == "" {
 		p.newer = before.newer
@@ -54,13 +54,9 @@ func (p Positions) Over(before Positions) Positions {
 
 // In are those of the inputs that partitions in a format read.
 func (p Positions) In(format int) Positions {
-	added := p.Added()
+	added := slices.DeleteFunc(p.Added(), func(a Added) bool { return a.Input.Since() > format })
 	p.added = ""
-	for _, a := range added {
-		if a.Input.Since() <= format {
-			p.SetOf(a.Input, a.Partition, a.Next)
-		}
-	}
+	p.put(added)
 	for in := range p.next {
 		if Input(in).Since() > format {
 			p.next[in] = 0
@@ -82,21 +78,12 @@ func (p *Positions) Added() (all []Added) {
 		return nil
 	}
 	for member := range strings.SplitSeq(p.added, ",") {
-		all = append(all, readAdded(member))
+		name, next, _ := strings.Cut(member, `":`)
+		in, partition, _ := addedName(name[1:])
+		offset, _ := strconv.ParseInt(next, 10, 64) // as put wrote it
+		all = append(all, Added{in, partition, offset})
 	}
 	return all
-}
-
-// readAdded reads one as append wrote it.
-func readAdded(member string) Added {
-	name, next, _ := strings.Cut(member, `":`)
-	in, partition, _ := addedName(name[1:])
-	offset, _ := strconv.ParseInt(next, 10, 64)
-	return Added{in, partition, offset}
-}
-
-func (a Added) append(dst []byte) []byte {
-	return fmt.Appendf(dst, `"%s/%d":%d`, inputs[a.Input], a.Partition, a.Next)
 }
 
 // place compares where two are, and not how far they are read.
@@ -125,30 +112,26 @@ func (p *Positions) Of(in Input, partition int32) int64 {
 
 // SetOf says where reading goes on there.
 func (p *Positions) SetOf(in Input, partition int32, offset int64) {
-	is := Added{in, partition, offset}
-	if last := p.added[strings.LastIndexByte(p.added, ',')+1:]; last == "" || readAdded(last).place(is) < 0 { // as they are written
-		text := []byte(p.added)
-		if last != "" {
-			text = append(text, ',')
-		}
-		p.added = string(is.append(text))
-		return
-	}
-	all := p.Added()
-	at, found := slices.BinarySearchFunc(all, is, Added.place)
-	if found {
-		all[at] = is
-	} else {
-		all = slices.Insert(all, at, is)
-	}
+	p.put([]Added{{in, partition, offset}})
+}
+
+// put says so of many, which are in order, each once.
+func (p *Positions) put(these []Added) {
 	var text []byte
-	for i, a := range all {
-		if i > 0 {
-			text = append(text, ',')
+	write := func(a Added) { text = fmt.Appendf(text, `"%s/%d":%d,`, inputs[a.Input], a.Partition, a.Next) }
+	for _, a := range p.Added() {
+		for len(these) > 0 && these[0].place(a) < 0 {
+			write(these[0])
+			these = these[1:]
 		}
-		text = a.append(text)
+		if len(these) == 0 || these[0].place(a) != 0 {
+			write(a)
+		}
 	}
-	p.added = string(text)
+	for _, a := range these {
+		write(a)
+	}
+	p.added = strings.TrimSuffix(string(text), ",")
 }
 
 // All says whether the positions of all inputs are known.
@@ -198,17 +181,23 @@ func (p *Positions) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if _, err := d.ReadToken(); err != nil {
 		return err
 	}
+	var added []Added
 	for d.PeekKind() != '}' {
-		if err := p.member(d); err != nil {
+		if err := p.member(d, &added); err != nil {
 			return err
 		}
+	}
+	if len(added) > 0 {
+		slices.Reverse(added) // of what is there twice the last counts
+		slices.SortStableFunc(added, Added.place)
+		p.put(slices.CompactFunc(added, func(a, b Added) bool { return a.place(b) == 0 }))
 	}
 	_, err := d.ReadToken()
 	return err
 }
 
 // member reads a name and its offset.
-func (p *Positions) member(d *jsontext.Decoder) error {
+func (p *Positions) member(d *jsontext.Decoder, added *[]Added) error {
 	read, err := d.ReadValue()
 	if err != nil {
 		return err
@@ -235,7 +224,7 @@ func (p *Positions) member(d *jsontext.Decoder) error {
 		if err != nil {
 			return fmt.Errorf("the position in partition %d of the %s is %s", partition, inputs[in], value)
 		}
-		p.SetOf(in, partition, int64(offset))
+		*added = append(*added, Added{in, partition, int64(offset)})
 		return nil
 	}
 	if p.newer != "" {

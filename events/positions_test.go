@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
@@ -124,6 +125,10 @@ func TestPositionsInAddedPartitions(t *testing.T) {
 			t.Fatalf("%v is read as %v, %v", p, again, err)
 		}
 	})
+	var p events.Positions
+	if err := json.Unmarshal([]byte(`{"replies/3":4,"orders/2":1,"orders/1":5,"orders/2":7}`), &p, jsontext.AllowDuplicateNames(true)); err != nil || p.String() != `{"orders/1":5,"orders/2":7,"replies/3":4}` {
+		t.Errorf("in no order, and one twice, they are read as %v, %v", p, err)
+	}
 }
 
 // Whoever has lanes read another topic raises the format, so that no older release

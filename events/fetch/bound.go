@@ -85,7 +85,8 @@ func (b *Bound) NewClient(opts ...kgo.Opt) (*kgo.Client, error) {
 const wakeEvery = time.Second
 
 // Poll is [kgo.Client.PollRecords], 0 being no limit. It may return nothing before the
-// context ends. It lets a client that waits rebalance, if that is blocked while it polls.
+// context ends. A client that waits may rebalance meanwhile, also if polling blocks that:
+// nothing of an earlier poll may be in hand that has not been allowed.
 //
 // A client that waits is told to fetch, again and again: kgo may have stopped without a word
 // when it was given other partitions, since what began to fetch for those that it had until
@@ -93,17 +94,19 @@ const wakeEvery = time.Second
 // (docs/patches/kgo-fetch-after-reassignment.patch). One that fetches does not notice.
 func (b *Bound) Poll(ctx context.Context, limit int) kgo.Fetches {
 	var fetches kgo.Fetches
-	for waits := true; waits; {
+	for {
 		round, cancel := context.WithTimeout(ctx, wakeEvery)
 		fetches = b.client.PollRecords(round, limit)
 		over := round.Err()
 		cancel()
-		if waits = over != nil && errors.Is(fetches.Err0(), over); waits {
-			b.client.ResumeFetchPartitions(nil) // none is paused; it has all begin to fetch that do not
-			if waits = ctx.Err() == nil; waits {
-				b.client.AllowRebalance()
-			}
+		if over == nil || !saysOnly(fetches, over) {
+			break
 		}
+		b.client.ResumeFetchPartitions(nil) // resumes none, and has all begin to fetch that do not
+		if err := ctx.Err(); err != nil {
+			return kgo.NewErrFetch(err)
+		}
+		b.client.AllowRebalance()
 	}
 	for f := range fetches {
 		for t := range fetches[f].Topics {
@@ -116,6 +119,11 @@ func (b *Bound) Poll(ctx context.Context, limit int) kgo.Fetches {
 		}
 	}
 	return fetches
+}
+
+// saysOnly says whether there is nothing but that the context of a poll has ended.
+func saysOnly(fetches kgo.Fetches, why error) bool {
+	return len(fetches) == 1 && len(fetches[0].Topics) == 1 && fetches[0].Topics[0].Topic == "" && fetches.Err0() == why //nolint:errorlint // a dial's time may be over, too
 }
 
 // OnFetchBatchRead implements [kgo.HookFetchBatchRead].
