@@ -87,7 +87,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 		return append([]part{
 			{packages: integration, beside: true, flags: append(brief, atOnce...), env: fixed},
 			{packages: processes, beside: true, flags: append(aside, atOnce...), env: fixed},
-			{packages: others, beside: true, flags: append(brief, "-p", "1", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
+			{packages: others, beside: true, flags: append(brief, "-p", "2", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
 			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
 			asked,
 			simulated(brief...),
