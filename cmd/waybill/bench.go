@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"time"
@@ -17,7 +18,7 @@ import (
 
 func newBench() *cobra.Command {
 	var kafka kafkaFlags
-	o, profile, standby := bench.Options{}, "", ""
+	o, profile, allocations, standby := bench.Options{}, "", "", ""
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure orders per second and latency",
@@ -59,6 +60,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.BoolVar(&o.Rebuild, "rebuild", false, "measure at the end how long an instance takes to own all again, with its state and without")
 	flags.DurationVar(&o.Idle, "idle", 0, "measure before, for so long, what doing nothing costs, beside what is --waiting: processor, requests, memory; 0 for not at all")
 	flags.StringVar(&profile, "cpu-profile", "", "file for a processor profile of this process, for go tool pprof")
+	flags.StringVar(&allocations, "allocation-profile", "", "file for a profile of what this process allocated, for go tool pprof")
 	flags.IntVar(&o.InFlight, "in-flight", 1024, "orders under way at a time")
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
 	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
@@ -67,7 +69,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "standby", "pipe", "waiting", "consoles", "http", "rebuild", "idle", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "standby", "pipe", "waiting", "consoles", "http", "rebuild", "idle", "cpu-profile", "allocation-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -145,7 +147,7 @@ Two versions are compared by several runs of each, which -o json writes:
 			return usageError{err}
 		}
 		o.Traces = traces
-		stop, err := profiled(profile)
+		stop, err := profiled(profile, allocations)
 		if err != nil {
 			return err
 		}
@@ -207,22 +209,41 @@ func atRest(r *bench.Report, row func(...any)) {
 	}
 }
 
-// profiled begins a processor profile, if file is not "". Stop ends and keeps it.
-func profiled(file string) (stop func() error, err error) {
-	if file == "" {
-		return func() error { return nil }, nil
+// profiled begins a processor profile, and one of allocations, of those whose file is not "".
+// Stop ends and keeps them.
+func profiled(cpu, allocations string) (stop func() error, err error) {
+	ends := make([]func() error, 0, 2)
+	stop = func() error {
+		var failed error
+		for _, end := range ends {
+			failed = errors.Join(failed, end())
+		}
+		return failed
 	}
-	out, err := os.Create(file)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--cpu-profile: %w", err)}
+	if allocations != "" {
+		out, err := os.Create(allocations)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--allocation-profile: %w", err)}
+		}
+		ends = append(ends, func() error {
+			runtime.GC() // what was allocated since the last one is told only then
+			return errors.Join(pprof.Lookup("allocs").WriteTo(out, 0), out.Close())
+		})
 	}
-	if err := pprof.StartCPUProfile(out); err != nil {
-		return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), out.Close())
+	if cpu != "" {
+		out, err := os.Create(cpu)
+		if err != nil {
+			return nil, errors.Join(usageError{fmt.Errorf("--cpu-profile: %w", err)}, stop())
+		}
+		if err := pprof.StartCPUProfile(out); err != nil {
+			return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), out.Close(), stop())
+		}
+		ends = append(ends, func() error {
+			pprof.StopCPUProfile()
+			return out.Close()
+		})
 	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return out.Close()
-	}, nil
+	return stop, nil
 }
 
 func printLadder(r *bench.Report, row func(...any)) {

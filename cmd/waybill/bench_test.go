@@ -1,9 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/pprof/profile"
 
 	"github.com/waybill-dev/waybill/internal/bench"
 )
@@ -23,6 +29,7 @@ func TestBenchFlags(t *testing.T) {
 		{"--http", "--pipe=1"}:                            "leave out --pipe",
 		{"--rebuild", "--standby=owned", "--instances=2"}: "the state of all",
 		{"--cpu-profile", "no/such/directory"}:            "--cpu-profile",
+		{"--allocation-profile", "no/such/directory"}:     "--allocation-profile",
 		{"--rates", "0"}:                                  "--rates are orders a second",
 		{"--rates", "5", "--overload=1s"}:                 "leave one out",
 		{"--kafka-container", "k"}:                        "the Kafka of --brokers; name them",
@@ -41,7 +48,14 @@ func TestBenchRates(t *testing.T) {
 	clearEnvironment(t)
 	args := []string{"bench", "--rates", "20", "--warm-up", "0s", "--duration", "500ms", "--partitions", "1"}
 	waybill(t, "", append(args, "--idle", "100ms")...).want(t, 0, "REQUESTS/ORDER", "")
-	waybill(t, "", append(args, "--idle", "100ms")...).want(t, 0, "requests/s, ", "")
+	cpu, allocations := filepath.Join(t.TempDir(), "cpu"), filepath.Join(t.TempDir(), "allocations")
+	waybill(t, "", append(args, "--idle", "100ms", "--cpu-profile", cpu, "--allocation-profile", allocations)...).want(t, 0, "requests/s, ", "")
+	for file, of := range map[string]string{cpu: "cpu", allocations: "alloc_space"} {
+		p, err := profile.Parse(bytes.NewReader(must(os.ReadFile(file))))
+		if err != nil || len(p.Sample) == 0 || !slices.ContainsFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == of }) {
+			t.Errorf("the profile of %s: %v", of, err)
+		}
+	}
 	args = append(args, "--steps", "2", "--parallel", "--payload", "200", "--compensate", "10", "--retries", "5", "--instances", "2", "--partitions", "2")
 	waybill(t, "", args...).want(t, 0, "2 steps at the same time, 200 bytes of input, 10% compensated, 5% of the steps retried, on 2 instances", "")
 	waybill(t, "", append(args, "-o", "json")...).want(t, 0, `"rate_per_s": 20`, "")

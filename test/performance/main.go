@@ -59,8 +59,8 @@ type measured struct {
 	Versions string         `json:"versions"`
 	Kafka    string         `json:"kafka,omitzero"` // its image
 	Runs     []bench.Report `json:"runs"`
-	// Profile are the functions in which the time went in another run, Shares the kinds of work, and ProfileOf
-	// the arguments of that run.
+	// Profile are the functions in which the time went in another run, or which allocated, Shares the kinds of
+	// work, and ProfileOf the arguments of that run.
 	Profile   string  `json:"profile,omitempty"`
 	Shares    []share `json:"shares,omitempty"`
 	ProfileOf string  `json:"profile_of,omitempty"`
@@ -109,8 +109,7 @@ func (m *measuring) all(ctx context.Context, parts []part) (err error) {
 				}
 				f.Runs = append(f.Runs, *r)
 			}
-			if p.profile != "" && n == m.runs-1 {
-				f.ProfileOf = p.profile
+			if f.ProfileOf = p.profile + p.allocates; f.ProfileOf != "" && n == m.runs-1 {
 				if f.Profile, f.Shares, err = m.profile(ctx, p); err != nil {
 					return fmt.Errorf("part %s: %w", p.name, err)
 				}
@@ -151,18 +150,22 @@ func (m *measuring) bench(ctx context.Context, p part, more string) (*bench.Repo
 	return &all[0], nil
 }
 
-// profile says where the time goes, in a run of its own.
+// profile says where the time goes, or what allocates, in a run of its own.
 func (m *measuring) profile(ctx context.Context, p part) (functions string, kinds []share, err error) {
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("waybill-%d.prof", os.Getpid()))
 	defer os.Remove(file)
-	p.args = p.profile
-	if _, err := m.bench(ctx, p, "--cpu-profile "+file); err != nil {
+	flag, of := "--cpu-profile ", "cpu"
+	if p.allocates != "" {
+		flag, of = "--allocation-profile ", "alloc_space"
+	}
+	p.args = p.profile + p.allocates
+	if _, err := m.bench(ctx, p, flag+file); err != nil {
 		return "", nil, err
 	}
-	if kinds, err = shares(file); err != nil {
+	if kinds, err = shares(file, of); err != nil {
 		return "", nil, err
 	}
-	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=12", m.program, file).Output()
+	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=12", "-sample_index="+of, m.program, file).Output()
 	if err != nil {
 		return "", nil, fmt.Errorf("read the profile: %w", err)
 	}

@@ -187,7 +187,7 @@ func TestShares(t *testing.T) {
 		sample(25, module+"orchestrator/decide.One", module+"orchestrator/lane.(*Lane).serve"),
 		sample(20, "runtime.goexit"),
 		sample(20, module+"events.Decode", "github.com/twmb/franz-go/pkg/kmsg.read", "github.com/twmb/franz-go/pkg/kfake.(*Cluster).run"),
-	}})
+	}}, 1)
 	want := []share{{"decisions", 25}, {"Pebble, compacting", 20}, {elsewhere, 20}, {"embedded broker", 20}, {"allocating", 10}, {"events, written and read", 5}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v", got)

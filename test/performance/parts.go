@@ -15,8 +15,9 @@ type part struct {
 	args        string
 	variants    []string
 	columns     []string
-	// profile are the arguments of the run of which it is kept where the time goes, if it is.
-	profile string
+	// profile are the arguments of the run of which it is kept where the time goes, if it is, and allocates
+	// those of the one of which it is kept what allocates.
+	profile, allocates string
 	// learn is what its user learns from it.
 	learn string
 }
@@ -66,6 +67,10 @@ var parts = []part{
 	{
 		name: "fsync", title: "As much as goes: embedded, with `--fsync`", args: "--fsync --single 200", columns: append(loaded, alone...),
 		learn: "What is acknowledged is on the disk. One flush serves all who wait ([ADR 0022](adr/0022-one-flush-for-all-that-wait.md)), so an order that is alone waits for a flush a commit, and those of a full house share them. The disk decides: another machine has other figures.",
+	},
+	{
+		name: "allocations", title: "What allocates: embedded", args: short + " --in-flight 1024", columns: loaded, allocates: short + " --in-flight 1024",
+		learn: "The same for a shorter time, and what of the process allocates memory.",
 	},
 	{
 		name: "full-kafka", title: "As much as goes: Apache Kafka", kafka: true, columns: append(loaded, alone...), profile: "--in-flight 1024",
@@ -198,10 +203,14 @@ func render(found map[string]*measured) string {
 		runs := table(bench.Summarize(f.Runs), p.columns, row)
 		fmt.Fprintf(&b, "\n%s. %s: %d runs. `%s`\n\n", f.when(all), f.software(), runs, command)
 		if f.Profile != "" {
-			fmt.Fprintf(&b, "Where the processor time of its process goes, in another run (`%s`), from its start to its end:\n\n", strings.TrimSpace("--cpu-profile FILE "+f.ProfileOf))
+			what, flag, each, head := "Where the processor time of its process goes", "--cpu-profile FILE ", "Each moment", []string{"what works", "% of that time"}
+			if p.allocates != "" {
+				what, flag, each, head = "What its process allocates", "--allocation-profile FILE ", "Each allocation", []string{"what allocates", "% of the bytes"}
+			}
+			fmt.Fprintf(&b, "%s, in another run (`%s`), from its start to its end:\n\n", what, strings.TrimSpace(flag+f.ProfileOf))
 			if len(f.Shares) > 0 {
-				b.WriteString(wrap("Each moment is that of the innermost of these on its stack, but of Pebble's work beside, of garbage and of the embedded broker wherever they stand. Kafka's client is that of agents and callers, too.") + "\n\n")
-				row("what works", "% of that time")
+				b.WriteString(wrap(each+" is that of the innermost of these on its stack, but of Pebble's work beside, of garbage and of the embedded broker wherever they stand. Kafka's client is that of agents and callers, too.") + "\n\n")
+				row(head...)
 				row("---", "---:")
 				for _, k := range f.Shares {
 					row(k.Of, fmt.Sprintf("%.1f", k.Percent))

@@ -51,14 +51,14 @@ const (
 	elsewhere = "elsewhere"
 )
 
-// share is a part of all processor time.
+// share is a part of all processor time, or of what was allocated.
 type share struct {
 	Of      string  `json:"of"`
 	Percent float64 `json:"percent"`
 }
 
-// shares says where the time of a processor profile went, most first.
-func shares(file string) ([]share, error) {
+// shares says what the values of a profile are of, most first: of time, or of what was allocated.
+func shares(file, of string) ([]share, error) {
 	in, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -68,18 +68,21 @@ func shares(file string) ([]share, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the profile: %w", err)
 	}
-	return sharesOf(p), nil
+	at := slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == of })
+	if at < 0 {
+		return nil, fmt.Errorf("the profile has no values of %s", of)
+	}
+	return sharesOf(p, at), nil
 }
 
-func sharesOf(p *profile.Profile) (all []share) {
+func sharesOf(p *profile.Profile, at int) (all []share) {
 	sums, total := make(map[string]int64), int64(0)
 	for _, s := range p.Sample {
-		time := s.Value[len(s.Value)-1] // the number of samples stands before it
-		sums[kind(s)] += time
-		total += time
+		sums[kind(s)] += s.Value[at]
+		total += s.Value[at]
 	}
-	for of, time := range sums {
-		all = append(all, share{of, 100 * float64(time) / float64(total)})
+	for of, sum := range sums {
+		all = append(all, share{of, 100 * float64(sum) / float64(total)})
 	}
 	slices.SortFunc(all, func(a, b share) int { return cmp.Or(cmp.Compare(b.Percent, a.Percent), cmp.Compare(a.Of, b.Of)) })
 	return all
