@@ -36,14 +36,13 @@ import (
 func chromium(t *testing.T) context.Context {
 	t.Helper()
 	var path string
-	// The first draws no window at all, and takes a third less of a processor.
-	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil && path == "" {
 			path = found
 		}
 	}
 	if path == "" {
-		kafka.LeaveOut(t, "the console in a browser, because there is no chromium; apt-get install chromium-headless-shell, or chromium")
+		kafka.LeaveOut(t, "the console in a browser, because there is no chromium; apt-get install chromium")
 	}
 	alloc, end := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(time.Minute))...)
 	t.Cleanup(end)
