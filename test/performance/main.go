@@ -109,7 +109,8 @@ func (m *measuring) all(ctx context.Context, parts []part) (err error) {
 				}
 				f.Runs = append(f.Runs, *r)
 			}
-			if f.ProfileOf = p.profile + p.allocates; f.ProfileOf != "" && n == m.runs-1 {
+			if p.profile != "" && n == m.runs-1 {
+				f.ProfileOf = p.profile
 				if f.Profile, f.Shares, err = m.profile(ctx, p); err != nil {
 					return fmt.Errorf("part %s: %w", p.name, err)
 				}
@@ -155,10 +156,10 @@ func (m *measuring) profile(ctx context.Context, p part) (functions string, kind
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("waybill-%d.prof", os.Getpid()))
 	defer os.Remove(file)
 	flag, of := "--cpu-profile ", "cpu"
-	if p.allocates != "" {
+	if p.allocates {
 		flag, of = "--allocation-profile ", "alloc_space"
 	}
-	p.args = p.profile + p.allocates
+	p.args = p.profile
 	if _, err := m.bench(ctx, p, flag+file); err != nil {
 		return "", nil, err
 	}

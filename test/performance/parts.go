@@ -15,9 +15,9 @@ type part struct {
 	args        string
 	variants    []string
 	columns     []string
-	// profile are the arguments of the run of which it is kept where the time goes, if it is, and allocates
-	// those of the one of which it is kept what allocates.
-	profile, allocates string
+	// profile are the arguments of the run of which it is kept where the time goes, if it is, or what allocates.
+	profile   string
+	allocates bool
 	// learn is what its user learns from it.
 	learn string
 }
@@ -69,8 +69,8 @@ var parts = []part{
 		learn: "What is acknowledged is on the disk. One flush serves all who wait ([ADR 0022](adr/0022-one-flush-for-all-that-wait.md)), so an order that is alone waits for a flush a commit, and those of a full house share them. The disk decides: another machine has other figures.",
 	},
 	{
-		name: "allocations", title: "What allocates: embedded", args: short + " --in-flight 1024", columns: loaded, allocates: short + " --in-flight 1024",
-		learn: "The same for a shorter time, and what of the process allocates memory.",
+		name: "allocations", title: "What allocates: embedded", args: short + " --in-flight 1024", columns: loaded, profile: short + " --in-flight 1024", allocates: true,
+		learn: "As much as goes once more, without `--fsync` and for a shorter time: what of the process allocates memory.",
 	},
 	{
 		name: "full-kafka", title: "As much as goes: Apache Kafka", kafka: true, columns: append(loaded, alone...), profile: "--in-flight 1024",
@@ -204,7 +204,7 @@ func render(found map[string]*measured) string {
 		fmt.Fprintf(&b, "\n%s. %s: %d runs. `%s`\n\n", f.when(all), f.software(), runs, command)
 		if f.Profile != "" {
 			what, flag, each, head := "Where the processor time of its process goes", "--cpu-profile FILE ", "Each moment", []string{"what works", "% of that time"}
-			if p.allocates != "" {
+			if p.allocates {
 				what, flag, each, head = "What its process allocates", "--allocation-profile FILE ", "Each allocation", []string{"what allocates", "% of the bytes"}
 			}
 			fmt.Fprintf(&b, "%s, in another run (`%s`), from its start to its end:\n\n", what, strings.TrimSpace(flag+f.ProfileOf))
