@@ -88,7 +88,10 @@ func TestPlays(t *testing.T) {
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				var out strings.Builder
 				p.perform(t, d, &out)
-				p.check(t, inspect.New())
+				if p.stage != p.checked { // it began anew
+					p.checked, p.inspector = p.stage, inspect.New()
+				}
+				p.check(t, p.inspector)
 				return long.ReplaceAllStringFunc(out.String(), func(s string) string { return fmt.Sprintf("x(%d)", len(s)) })
 			})
 		})
@@ -103,6 +106,9 @@ var playsOf = flag.String("plays", "", "perform the plays of this directory, and
 type play struct {
 	*stage
 	at string // the directory of the play
+	// What was checked after the directive before, and by whom.
+	checked   *stage
+	inspector *inspect.Inspector
 }
 
 func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builder) {

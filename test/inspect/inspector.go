@@ -56,6 +56,7 @@ type Inspector struct {
 	Statuses  map[string][]string // the topics of each order's status messages
 	flows     map[*workflow.Workflow]*oracle.Flow
 
+	kin           oracle.Families
 	emitted       []*kgo.Record // events of users'
 	journal, sent int           // how much was read
 	owner         string        // who claimed the partition last
@@ -90,6 +91,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 			continue
 		}
 		fresh[e.Order] = true
+		in.kin.Grown(e.Order)
 		in.event(t, p, &e, oracle.Doubted(r, &e, in.Jumps), p.Vanished != nil && p.Vanished(r.Offset))
 	}
 	in.journal = len(p.Journal)
@@ -136,23 +138,25 @@ func (in *Inspector) Check(t T, p *Partition) {
 // families holds orders that do steps of others, and these, against each other.
 func (in *Inspector) families(t T, p *Partition) {
 	t.Helper()
-	f := oracle.Families{
-		Order: func(id string) []events.Event {
-			if history := in.Histories[id]; history != nil || p.Others == nil {
-				return history
-			}
-			return p.Others(id)
-		},
-		Bare: func(id string) bool { l := in.Ledgers[id]; return l != nil && l.Bare > 0 },
-		Older: func(id string) uint64 {
-			if l := in.Ledgers[id]; l != nil {
-				return l.Older
-			}
-			return 0
-		},
-		Find:  func(name string, version int) *oracle.Flow { return in.Definition(p.Workflow(name, version)) },
-		Quiet: func(string) bool { return p.Quiet && p.Order != nil },
+	if p.Others != nil { // which may have grown
+		in.kin = oracle.Families{}
 	}
+	f := &in.kin
+	f.Order = func(id string) []events.Event {
+		if history := in.Histories[id]; history != nil || p.Others == nil {
+			return history
+		}
+		return p.Others(id)
+	}
+	f.Bare = func(id string) bool { l := in.Ledgers[id]; return l != nil && l.Bare > 0 }
+	f.Older = func(id string) uint64 {
+		if l := in.Ledgers[id]; l != nil {
+			return l.Older
+		}
+		return 0
+	}
+	f.Find = func(name string, version int) *oracle.Flow { return in.Definition(p.Workflow(name, version)) }
+	f.Quiet = func(string) bool { return p.Quiet && p.Order != nil }
 	for id, history := range in.Histories {
 		if err := f.Check(id); err != nil {
 			t.Fatalf("%v\n%s", err, Story(history))

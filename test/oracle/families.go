@@ -34,6 +34,7 @@ type Families struct {
 // member is what the histories of others depend on in that of an order.
 type member struct {
 	first   *events.Event
+	all     []events.Event  // with those of items as events of steps, under the names by which these are known
 	wishes  []events.Wish   // what it asked of others
 	reports []events.Report // what it told the one whose step it does, or others that asked
 	work    map[string]*doneBy
@@ -69,13 +70,16 @@ func (f *Families) Check(id string) error {
 	if m.first.Parent != "" {
 		f.belongs(id, m)
 	}
-	f.follow(id)
+	f.follow(id, m)
 	f.rests(id, m)
 	if f.fault != nil {
 		return fmt.Errorf("order %q: %w", id, f.fault)
 	}
 	return nil
 }
+
+// Grown says that an order's history is longer than it was, or another: what was checked before is known otherwise.
+func (f *Families) Grown(id string) { delete(f.known, id) }
 
 // rule notes the first rule that is broken, as that of a ledger does.
 func (f *Families) rule(id string, holds bool, format string, args ...any) {
@@ -97,19 +101,19 @@ func (f *Families) member(id string) *member {
 		f.known[id] = nil
 		return nil
 	}
-	said := expected(history, new(Messages))
-	m := &member{first: &history[0], wishes: said.Wishes, reports: said.Reports, work: make(map[string]*doneBy)}
-	if m.first.Type == events.OrderRejected && m.first.Detached && slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.OrderForgotten }) { // it tells so, and leaves no event
-		m.reports = append(m.reports, events.Report{Parent: m.first.Parent, Step: m.first.ParentStep, Child: id, State: "Rejected", Error: &events.Error{Code: "rejected", Message: "it is forgotten why"}})
-	}
-	l := NewLedger(id, nil)
+	m := &member{first: &history[0], work: make(map[string]*doneBy)}
+	var l *Ledger
 	var names Names
-	for i := range history {
-		e := &history[i]
-		_ = l.Add(e) // whoever checks the history says what is wrong with it
+	said := expected(history, new(Messages), func(as *Ledger, e *events.Event) {
+		l = as
 		for _, one := range l.single(names.Of(e)) {
+			m.all = append(m.all, one)
 			m.note(&one)
 		}
+	})
+	m.wishes, m.reports = said.Wishes, said.Reports
+	if m.first.Type == events.OrderRejected && m.first.Detached && slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.OrderForgotten }) { // it tells so, and leaves no event
+		m.reports = append(m.reports, events.Report{Parent: m.first.Parent, Step: m.first.ParentStep, Child: id, State: "Rejected", Error: &events.Error{Code: "rejected", Message: "it is forgotten why"}})
 	}
 	m.State, m.toward = l.State, l.Toward
 	if l.Schedule != nil {
@@ -251,17 +255,10 @@ func inherits(e *events.Event, w *events.Wish, flow *Flow) bool {
 }
 
 // follow: what another order did for a step is what that one told, and told of no other step.
-func (f *Families) follow(id string) {
+func (f *Families) follow(id string, m *member) {
 	work := make(map[string]*doneBy)
 	toward := false
-	var all []events.Event
-	l := NewLedger(id, nil)
-	known := AsKnown(f.Order(id))
-	for i, e := range f.Order(id) {
-		_ = l.Add(&e)
-		all = append(all, l.single(&known[i])...)
-	}
-	for _, e := range all {
+	for _, e := range m.all {
 		w := work[e.Step]
 		switch e.Type {
 		case events.ScheduleEnded:

@@ -97,6 +97,9 @@ type Ledger struct {
 	Blame []Cause
 
 	accepted, last events.Event
+	// What its id says that it is: the home of one that runs at a time, that of a limit, that of a correlation's key.
+	ofTurn, ofLimit, ofKey bool
+
 	errored, ended bool
 	before         before          // what its release makes of an order that is held
 	seen           map[string]bool // the inputs that were held or discarded
@@ -112,7 +115,10 @@ type Ledger struct {
 
 // NewLedger begins the ledger of an order. Find finds workflows; it may be nil.
 func NewLedger(order string, find func(name string, version int) *Flow) *Ledger {
-	return &Ledger{Order: order, Format: events.JournalFormat, find: find, seen: make(map[string]bool)}
+	return &Ledger{
+		Order: order, Format: events.JournalFormat, find: find, seen: make(map[string]bool),
+		ofTurn: isTurn(order), ofLimit: isLimitHome(order), ofKey: correlation.MatchString(order),
+	}
 }
 
 // Step returns what is known of a step, nil if the order has none of that name.
@@ -127,9 +133,7 @@ func (l *Ledger) Step(name string) *Step {
 // is looked at last, because a rule that is broken says more, and not at all while
 // somebody finds out who misses a rule.
 func (l *Ledger) Add(e *events.Event) error {
-	l.fault = nil
-	l.enter(e)
-	l.last = *e
+	l.follow(e)
 	if l.fault == nil && l.Pardon == nil {
 		l.fault = e.Check()
 	}
@@ -137,6 +141,13 @@ func (l *Ledger) Add(e *events.Event) error {
 		return fmt.Errorf("order %q: event %d, %s %s: %w", l.Order, e.Seq, e.Type, e.Step, l.fault)
 	}
 	return nil
+}
+
+// follow takes the next event of a history that somebody else holds against the rules.
+func (l *Ledger) follow(e *events.Event) {
+	l.fault = nil
+	l.enter(e)
+	l.last = *e
 }
 
 // rule notes the first rule that is broken. The id is that of the requirement in
@@ -154,15 +165,15 @@ var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, e
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
 	switch {
-	case l.Places == nil && isTurn(l.Order) && e.Type != events.OrderForgotten:
+	case l.Places == nil && l.ofTurn && e.Type != events.OrderForgotten:
 		first, l.Places, l.quiet, l.Forgotten = l.Seq == 0, &Places{one: true}, true, false
 		l.rule("T4", e.Type == events.PlaceGranted, "nothing begins so")
-	case l.Seq == 0 && isLimitHome(l.Order):
+	case l.Seq == 0 && l.ofLimit:
 		first, l.Places, l.quiet = e.Type == events.LimitApplied || e.Type == events.CommandRefused, new(Places), true
 	case l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused):
 		first, l.Schedule, l.quiet = true, new(Schedule), true
 	}
-	if l.Correlation == nil && correlation.MatchString(l.Order) && e.Type != events.OrderForgotten {
+	if l.Correlation == nil && l.ofKey && e.Type != events.OrderForgotten {
 		first, l.Correlation, l.quiet, l.Forgotten = l.Seq == 0, new(Correlation), true, false
 		l.rule("T4", e.Type == events.WaitBegan || e.Type == events.SignalKept || e.Type == events.SignalOrdered || e.Type == events.SignalDiscarded, "nothing begins so")
 	}
@@ -505,7 +516,7 @@ func (l *Ledger) Rest() error {
 	if l.Places != nil && !l.Held {
 		l.Places.atRest(l)
 	}
-	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil && l.Places == nil && !correlation.MatchString(l.Order) && !isTurn(l.Order) && !l.queued() {
+	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil && l.Places == nil && !l.ofKey && !l.ofTurn && !l.queued() {
 		l.atRest()
 	}
 	if l.fault != nil {

@@ -258,7 +258,7 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	if len(history) == 0 {
 		return fmt.Errorf("messages about an order without a history: %+v", m)
 	}
-	want := expected(history, m)
+	want := expected(history, m, nil)
 	order := history[0].Order
 	asked := slices.Clone(m.Requests)
 	for i := range asked {
@@ -304,8 +304,8 @@ func equal[M any](order, what string, got, want []M) error {
 	return nil
 }
 
-// expected is what must have been sent, from the events, but for what is gone.
-func expected(history []events.Event, m *Messages) (want Messages) {
+// expected is what must have been sent, from the events, but for what is gone. After, where it is set, sees the ledger after each.
+func expected(history []events.Event, m *Messages, after func(*Ledger, *events.Event)) (want Messages) {
 	accepted := &history[0]
 	l := NewLedger(accepted.Order, nil)
 	for i := range history {
@@ -314,7 +314,10 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 			l.Format = events.KeysFormat - 1
 		}
 		before, turns := l.waits(), l.Turns
-		_ = l.Add(e) // whoever checks the history says what is wrong with it
+		l.follow(e)
+		if after != nil {
+			after(l, e)
+		}
 		want.Wants = append(want.Wants, l.wants(e, before)...)
 		if p := l.pass(e); p != nil {
 			want.Passes = append(want.Passes, *p)
