@@ -29,6 +29,7 @@ import (
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/issuer"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
@@ -135,6 +136,9 @@ func TestConsoleInABrowser(t *testing.T) {
 
 	for name, scripts := range map[string]bool{"plain": false, "scripts": true} {
 		t.Run("acts "+name, func(t *testing.T) {
+			if !scripts {
+				leftout.UnlessLong(t, "what is done in the console by forms alone")
+			}
 			if err := (looks{1280, "light", scripts}).set(ctx); err != nil {
 				t.Fatal(err)
 			}

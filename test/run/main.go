@@ -1,7 +1,7 @@
 // The program run runs the tests of packages for `make test`, and ends with what
 // is worth knowing of all of them.
 //
-//	go run ./test/run [-race] [-long] [-histories N] [PACKAGE...] [-- FLAG OF GO TEST...]
+//	go run ./test/run [-race] [-long] [-histories N] [-log FILE] [PACKAGE...] [-- FLAG OF GO TEST...]
 package main
 
 import (
@@ -21,14 +21,12 @@ import (
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
-// logFile is where all that the tests say is kept.
-var logFile = filepath.Join("bin", "test.log")
-
 func main() {
 	kafka.Reap()
 	race := flag.Bool("race", false, "use the race detector, where there is concurrency")
 	long := flag.Bool("long", false, "run what takes long, too; -race has it anyway")
-	histories := flag.Int("histories", 0, "how many histories TestSimulation draws; from 5,000 on it fails for what never comes up; 0 stands for 2,500, and for 500 without -race and -long")
+	histories := flag.Int("histories", 0, "how many histories TestSimulation draws; from 5,000 on it fails for what never comes up; 0 stands for 2,500, and for 500 without -race and -long, and -1 leaves it out")
+	logFile := flag.String("log", filepath.Join("bin", "test.log"), "where all that the tests say is kept")
 	flag.Parse()
 	patterns, flags := flag.Args(), []string(nil)
 	if i := slices.Index(patterns, "--"); i >= 0 {
@@ -36,7 +34,7 @@ func main() {
 	}
 	// Ctrl-C reaches every process of the terminal. What go test says of it is told.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
-	if err := run(context.Background(), patterns, flags, *race, *long, *histories); err != nil {
+	if err := run(context.Background(), *logFile, patterns, flags, *race, *long, *histories); err != nil {
 		if !errors.Is(err, errFailed) { // go test's closing lines say that
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -46,7 +44,7 @@ func main() {
 
 var errFailed = errors.New("tests failed")
 
-func run(ctx context.Context, patterns, flags []string, race, long bool, histories int) (err error) {
+func run(ctx context.Context, logFile string, patterns, flags []string, race, long bool, histories int) (err error) {
 	packages, err := list(ctx, patterns)
 	if err != nil {
 		return err
@@ -59,7 +57,7 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, histori
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	r := newReport(os.Stdout, log)
+	r := newReport(os.Stdout, log, logFile)
 	long = long || race || len(flags) > 0
 	if histories == 0 {
 		histories = 500
@@ -72,7 +70,10 @@ func run(ctx context.Context, patterns, flags []string, race, long bool, histori
 		parts = asAsked(packages, race, flags)
 	}
 	if !long {
-		r.leftOut[fmt.Sprintf("four fifths of what tests draw, three quarters of each of the largest inputs of workflows, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", histories)]++
+		r.leftOut[fmt.Sprintf("four fifths of what tests draw, three quarters of each of the largest inputs of workflows, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", max(0, histories))]++
+	}
+	if histories < 0 {
+		r.leftOut["TestSimulation, because it is to draw no histories (-histories)"]++
 	}
 	// One package alone starts its broker itself, and only if it needs one.
 	kafkaIsThere, ended := func() error { return nil }, func() error { return nil }

@@ -23,7 +23,7 @@ var sequential = []string{
 	"compensation", "events", "events/spans", "examples/loan", "examples/payout", "examples/subscription", "examples/trip",
 	"internal/bench", "internal/diagram", "internal/rehearsal", "internal/revision", "internal/words",
 	"orchestrator/address", "orchestrator/decide", "orchestrator/timetable", "orchestrator/window", "orchestrator/workflow", "projections",
-	"test/audit", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern", "test/performance",
+	"test/audit", "test/child", "test/deploy", "test/kafka", "test/mutants", "test/oracle", "test/pattern", "test/performance",
 	"test/reliability", "test/reliability/page", "test/run", "yamlfile",
 }
 
@@ -38,12 +38,13 @@ const (
 	undisturbed   = "^TestBacklog$"                  // bursts, for which agents and Kafka need a processor
 	asOpenAPISays = "^TestTheServerIsAsOpenAPISays$" // which another program asks, one request after the other
 	programsRaced = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
-	// Tests whose matter is how much there is, or what a single goroutine makes of a clock of its own, or what a browser
-	// shows: the same code is raced by tests beside them that have less of it, and the detector takes them ten times
+	// Tests whose matter is how much there is, or what a single goroutine makes of a clock of its own, or what a browser or a
+	// program shows: the same code is raced by tests beside them that have less of it, and the detector takes them ten times
 	// as long.
 	voluminous = "^(TestWideOrdersWithLargeInputs|TestABurstWaitsForItsAgent|TestFuzzedRecords|TestTurnsAreTriedOut|" +
 		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|" +
-		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestConsoleInABrowser)$|^(TestOperator|TestManyDeadLetters)$/^a_thousand$"
+		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestConsoleInABrowser|" +
+		"TestABeginningLeavesNothingBehind|TestBenchRates|TestTestPlays|TestPayloadsAreMasked|TestDecodedDeep|TestStoredDeep|TestTurnsSettle|TestLanesDoNotWaitInSilence)$|^(TestOperator|TestManyDeadLetters)$/^a_thousand$"
 )
 
 // raced are settings of the race detector. Each program that has it waits at its end, for a second otherwise, for races of
@@ -51,18 +52,23 @@ const (
 // the kernel from 64 KiB on, as otherwise, takes a third of the processor time of tests that have a broker or a store.
 const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=8388608"
 
+// unchecked has the detector not look at what is done with unsafe pointers, which is a twentieth of what it takes: no code of
+// Waybill's has any. It is in the environment, so that a program that tests build is compiled in the same way.
+const unchecked = "-gcflags=all=-d=checkptr=0"
+
 // part is one run of go test.
 type part struct {
 	packages []pkg
 	race     bool
 	beside   bool // those that follow do not wait for it
 	apart    bool // it waits for all that run beside others
+	yields   bool // it only computes, and has the processors that others leave
 	flags    []string
 	env      []string
 }
 
 // inParts says in which runs of go test tests are run, each once. At a desk what waits for Docker, for processes and for brokers
-// begins first, and what computes is beside it, so that no processor idles at the end. With the detector it is the other way
+// begins first, and what computes has the processors that it leaves, so that none idles at the end. With the detector it is the other way
 // round: what it makes ten times as slow leaves Kafka too little. The one that nothing may disturb is alone. Without race or long
 // those are left out that take long, and what is drawn is drawn less often.
 func inParts(packages []pkg, race, long bool, histories int) []part {
@@ -75,9 +81,13 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
-	simulated := func(brief ...string) part {
-		return part{packages: orchestrator, beside: true, flags: append(brief, "-run", simulation), env: drawn(histories)}
+	if histories < 0 {
+		orchestrator = nil // as far as the simulation is concerned
 	}
+	simulated := func(yields bool, brief ...string) part {
+		return part{packages: orchestrator, beside: true, yields: yields, flags: append(brief, "-run", simulation), env: drawn(histories)}
+	}
+	alonePlain, aloneRaced := split(alone, plain)
 	if !race {
 		brief, aside, bursts := []string{"-short"}, []string{"-short"}, []part(nil) // what is left out says so itself
 		if long {
@@ -90,15 +100,15 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 			{packages: others, beside: true, flags: append(brief, "-p", "2", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
 			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
 			asked,
-			simulated(brief...),
-			{packages: alone, flags: append(brief, "-p", "2"), env: fixed},
+			simulated(true, brief...),
+			{packages: alonePlain, beside: true, yields: true, flags: append(brief, "-p", "2"), env: fixed},
+			{packages: aloneRaced, flags: append(brief, "-p", "2"), env: fixed},
 		}, bursts...)
 	}
-	alonePlain, aloneRaced := split(alone, plain)
 	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
 	large := within(packages, "cmd/waybill", "events/fetch", "internal/api", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
-		simulated(),
+		simulated(false),
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},
@@ -164,7 +174,11 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 	for _, p := range p.packages {
 		args = append(args, p.path)
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
+	program := "go"
+	if nice, err := exec.LookPath("nice"); p.yields && err == nil {
+		program, args = nice, append([]string{"-n", "19", "go"}, args...)
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stderr = os.Stderr
 	cmd.Env = append(os.Environ(), p.env...)
 	unless := func(name, value string) {
@@ -175,7 +189,7 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 	unless("GOGC", "400") // as in the Makefile, for compilers and linkers, and as waybill has it itself
 	unless("GOMEMLIMIT", "4GiB")
 	if p.race {
-		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector is written in C
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" "+unchecked)) // the detector is written in C
 		unless("GORACE", raced)
 	}
 	return cmd

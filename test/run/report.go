@@ -31,6 +31,7 @@ type event struct {
 type report struct {
 	mu       sync.Mutex
 	out, log io.Writer
+	logFile  string         // the name of log
 	leftOut  map[string]int // by package and reason
 	slow     []took
 	parts    []spent
@@ -78,8 +79,8 @@ const (
 	shortLine = 400 // bytes
 )
 
-func newReport(out, log io.Writer) *report {
-	return &report{out: out, log: log, leftOut: make(map[string]int)}
+func newReport(out, log io.Writer, logFile string) *report {
+	return &report{out: out, log: log, logFile: logFile, leftOut: make(map[string]int)}
 }
 
 var (
@@ -248,7 +249,7 @@ func (r *report) end() {
 	if r.why.Len() > 0 {
 		fmt.Fprintf(r.out, "\nFailed, with the last that each said by a line of a test:\n%s", r.why.String())
 	}
-	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", logFile, r.closing.String())
+	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", r.logFile, r.closing.String())
 }
 
 // ran notes that a run of go test has ended.

@@ -83,7 +83,7 @@ FAIL	p/d [build failed]
 // rest is only in the log.
 func TestReport(t *testing.T) {
 	var out, log bytes.Buffer
-	r := newReport(&out, &log)
+	r := newReport(&out, &log, "bin/test.log")
 	if err := r.read(strings.NewReader(stream)); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestReport(t *testing.T) {
 // Two go tests that run side by side do not take each other's packages for cut off.
 func TestReportOfTwoAtOnce(t *testing.T) {
 	var out, log bytes.Buffer
-	r := newReport(&out, &log)
+	r := newReport(&out, &log, "bin/test.log")
 	slow, tell := io.Pipe()
 	ended := make(chan error)
 	go func() { ended <- r.read(slow) }()
