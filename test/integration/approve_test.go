@@ -20,6 +20,7 @@ import (
 // P3, V2: people decide, each decision sent twice, while the partition changes its owner and the owner has lost
 // its store: each acts once, who is not known decides nothing, and who may is reminded once.
 func TestPeopleDecideOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		keys := proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, proof.Off, nil)

@@ -17,6 +17,7 @@ import (
 // their owners, and these have lost their stores: each child begins once and ends once, and so do the
 // steps that they do. Those whose last step fails are undone as a whole.
 func TestChildrenDoTheirStepsOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

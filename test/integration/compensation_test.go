@@ -19,6 +19,7 @@ import (
 // agent, with what the step had given, its own complete-by and its own retries.
 // A step without an undo is said not to be undone.
 func TestCompensationUndoesInReverseOrder(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -161,6 +162,7 @@ steps:
 // is called with every error that occurred, and lets the undos that failed begin
 // again, under new keys.
 func TestAnUndoThatFailsForGood(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

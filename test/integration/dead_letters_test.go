@@ -16,6 +16,7 @@ import (
 // P3: a submission that nobody could read is found among the dead letters, corrected, and accepted once,
 // however often it is put back, and whoever owns its partition.
 func TestADeadLetterIsCorrected(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		w.serveFulfilment()

@@ -105,6 +105,7 @@ func TestNoAttemptAfterItsCompleteBy(t *testing.T) {
 // V5: the deadline of a whole order, its own or its workflow's, bounds every
 // complete-by, and ends with an operator or in compensation.
 func TestDeadlinesOfOrders(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -163,6 +164,7 @@ steps:
 // S1, S4: what a step works on comes from the order and from earlier steps as
 // the workflow says, and so does whether it runs at all.
 func TestDataAndSkippedSteps(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -212,6 +214,7 @@ steps:
 // S4, P1: a workflow says what the input of its orders must be; who violates it
 // hears which field is wrong.
 func TestInputSchema(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

@@ -15,6 +15,7 @@ import (
 // their owners, who have lost their stores: each item is done once. Those that failed are done anew when an operator
 // says so, and no others; and all are undone as a whole.
 func TestItemsAreDoneOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

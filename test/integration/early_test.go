@@ -12,6 +12,7 @@ import (
 // P3: a command that was sent right behind the submission of its order is for
 // that order, also where both wait for an owner, whichever topic is read first.
 func TestACommandRightBehindItsSubmission(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

@@ -18,6 +18,7 @@ import (
 // later, while the partitions change their owner, who has lost its store: each event is there, under one
 // id, and none is on a topic that does not exist. That each follows from an attempt the audit finds.
 func TestOrdersEmit(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		b.Create(t, 2, nil, "shop.told")

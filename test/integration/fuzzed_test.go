@@ -52,6 +52,7 @@ steps:
 // WAYBILL_FUZZED is how many records are mutated for each topic, and
 // WAYBILL_FUZZED_SEED repeats a run; a million needs -timeout 0.
 func TestFuzzedRecords(t *testing.T) {
+	t.Parallel()
 	n, seed := setting(t, "WAYBILL_FUZZED", 3_000), setting(t, "WAYBILL_FUZZED_SEED", 0)
 	if seed == 0 {
 		seed = rand.Int64()

@@ -18,6 +18,7 @@ import (
 // S1, V6: orders of all partitions call an agent that takes one call at a time, and undo what it did, while instances
 // come, go, and lose their stores: no two calls are made at a time, each order comes to its end, and no place is left taken.
 func TestOneAtATime(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		first, second := w.Run("i-1", t.TempDir()), w.Begin("i-2", t.TempDir())

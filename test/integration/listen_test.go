@@ -17,6 +17,7 @@ import (
 // S1, T4: signals before a step listens and after, each twice, while the partition changes its owner and the
 // owner has lost its store: each acts once, and its sender is told what became of it.
 func TestSignalsActOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -79,6 +80,7 @@ steps:
 // whatever partition its sender's key has, while the partitions change their owner and that has lost its store:
 // each acts on one wait, in the order in which they came, and its sender is told what became of it.
 func TestSignalsUnderKeysActOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -160,6 +162,7 @@ steps:
 // S1, T4: signals under keys, each sent twice, start orders, one each, while the partitions change their owner and
 // that has lost its store, and Kafka's transactions end in the middle. Their senders are told which.
 func TestSignalsStartOrdersOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

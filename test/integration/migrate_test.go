@@ -14,6 +14,7 @@ import (
 // step of theirs runs under a name that it has no more, and while the partitions change their owner, who
 // has lost its store: the agent is answered to, and the step undone, as it knows it.
 func TestOrdersMigrateWhileTheyRun(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

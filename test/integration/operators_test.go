@@ -100,6 +100,7 @@ func (w *world) told(r *waybill.Instance, id, command string) error {
 // is sent twice acts once; what nobody can read, or act on, is put aside byte for
 // byte.
 func TestCommandsThatGoAstray(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -242,6 +243,7 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 // to the right partition or among the dead letters: it may have waited there for
 // long, or have come with any time that its client liked.
 func TestOldRecordsGoTheirWay(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

@@ -15,6 +15,7 @@ import (
 // A3, A5, P2, P3), with plain Kafka clients as the application, the agent and
 // the operator.
 func TestOrderExample(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()

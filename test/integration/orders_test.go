@@ -24,6 +24,7 @@ import (
 // order runs through the three steps, the caller hears of it on the topic that
 // it named, and every transition is on the journal.
 func TestAnOrderRunsThroughItsSteps(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -95,6 +96,7 @@ steps:
 // A record that another partitioner put into the wrong partition is forwarded
 // once, and processed where it belongs; submissions and replies alike.
 func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -144,6 +146,7 @@ func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 // What nobody can read is put aside byte for byte, with the reason and the
 // source, and stops nobody.
 func TestUnreadableInputIsPutAside(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())
@@ -194,6 +197,7 @@ func TestUnreadableInputIsPutAside(t *testing.T) {
 // A submission that can be read and cannot run is rejected, and its caller
 // hears why.
 func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

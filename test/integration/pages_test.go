@@ -18,6 +18,7 @@ import (
 // stores: each page is asked for once, and each item is done once, as the page has it. Those that failed are done anew
 // when an operator says so, without the agent being asked for their pages again.
 func TestItemsThatAnAgentListsAreDoneOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		if b.Kind == kafka.KindContainer {
 			leftout.UnlessLong(t, "thousands of items that an agent lists, on Apache Kafka")

@@ -65,6 +65,7 @@ steps:
 // A4: who has the token of an attempt answers it, from wherever; what is answered after it expired changes
 // nothing, and the next attempt has a token of its own.
 func TestAnAnswerComesLater(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

@@ -16,6 +16,7 @@ import (
 // T4: an order that has ended is run again while the partitions change their owner, who has lost its
 // store: the new order has what the other had, and asked for twice it runs once.
 func TestAnOrderIsRunAgain(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

@@ -15,6 +15,7 @@ import (
 // has lost its store, and two instances are there: each tick is decided on once, in its order, and began one order,
 // which lives wherever its id belongs, or none for a reason. What the record has of a schedule's history does not grow.
 func TestSchedulesBeginOrders(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

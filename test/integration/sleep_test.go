@@ -12,6 +12,7 @@ import (
 // A3, V2, V5: a step sleeps, or is done again, whoever owns its partition meanwhile and whatever they have on disk; and
 // an order goes on without a step that failed for good, and says so.
 func TestStepsSleepAreRepeatedAndGoneOnWithout(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

@@ -57,6 +57,7 @@ func TestSupervisorsNeverFight(t *testing.T) {
 // have nothing in common but their shape are dealt with in the same way, whatever
 // their orders are about.
 func TestTheSupervisorKnowsNoBusiness(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

@@ -71,6 +71,7 @@ func TestForgedReplies(t *testing.T) {
 // to repeat their tokens, on an instance that takes over, too. None is lost, and from then
 // on nobody answers for them.
 func TestTheSwitchToRequireLosesNoOrder(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w, keys := newWorld(t, b), new(keyring)
 		keys.set(proof.Off)
