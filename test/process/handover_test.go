@@ -27,6 +27,7 @@ import (
 var (
 	handOvers       = flag.Int("handovers", 0, "how many rounds TestHandOver measures; 0 leaves it out")
 	handOverSession = flag.Duration("handover-session", 6*time.Second, "the instances' --session-timeout in TestHandOver")
+	handOverOf      = flag.Int("handover-partitions", partitions, "how many partitions there are in TestHandOver")
 	handOverWith    = flag.String("handover-with", "", "more flags of the instances in TestHandOver, with spaces between")
 )
 
@@ -39,7 +40,7 @@ func TestHandOver(t *testing.T) {
 		t.Skip(leftout.Prefix + "what a change of owners costs, because it measures for minutes; say how many rounds with -args -handovers")
 	}
 	c := newCluster(t, kafka.Container(t))
-	c.createTopics()
+	c.createTopicsOf(*handOverOf)
 	m := &measuring{cluster: c}
 	one, two, three := m.serve("one"), m.serve("two"), m.serve("three")
 	one.ready(one.client)
@@ -92,7 +93,7 @@ func startPulse(t *testing.T, c *cluster) *pulse {
 		defer close(l.ended)
 		tick := time.NewTicker(pulseEvery)
 		defer tick.Stop()
-		ids := turns{prefix: "o", from: make([]int, partitions)}
+		ids := turns{prefix: "o", from: make([]int, *handOverOf)}
 		for ctx.Err() == nil {
 			id := ids.next()
 			l.ids = append(l.ids, id)
@@ -201,7 +202,7 @@ func (m *measuring) report() {
 	reliability.Write(m, "takeover", fmt.Sprintf("make reliability PART=takeover HANDOVERS=%d", *handOvers), reliability.Figures{
 		{Name: "session time-out", Value: handOverSession.String()},
 		{Name: "rounds", Value: *handOvers},
-		{Name: "partitions", Value: partitions},
+		{Name: "partitions", Value: *handOverOf},
 		{Name: "orders a second", Value: int(time.Second / pulseEvery)},
 		{Name: "times", Value: rows},
 	})

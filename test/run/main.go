@@ -85,9 +85,7 @@ func run(ctx context.Context, logFile string, patterns, flags []string, race, lo
 			return failed
 		})
 	}
-	for _, p := range parts {
-		p.compile(ctx)
-	}
+	compile(ctx, parts)
 	if err := kafkaIsThere(); err != nil {
 		return err
 	}

@@ -197,11 +197,19 @@ func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // compile compiles the tests of all packages side by side, which go test -p 1
 // would do one after the other. What does not compile is go test's to report.
-func (p part) compile(ctx context.Context) {
-	if len(p.packages) > 0 {
-		cmd := p.command(ctx, "list", "-test", "-export")
-		cmd.Stderr = nil
-		_ = cmd.Run()
+func compile(ctx context.Context, parts []part) {
+	for _, race := range []bool{false, true} {
+		all := part{race: race}
+		for _, p := range parts {
+			if p.race == race {
+				all.packages = append(all.packages, p.packages...) // go list takes one that comes twice once
+			}
+		}
+		if len(all.packages) > 0 {
+			cmd := all.command(ctx, "list", "-test", "-export")
+			cmd.Stderr = nil
+			_ = cmd.Run()
+		}
 	}
 }
 
