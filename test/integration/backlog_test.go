@@ -16,7 +16,6 @@ import (
 // S1, A4: a burst for an agent that takes its time waits here, and not on the agent's
 // topic, where it would expire.
 func TestABurstWaitsForItsAgent(t *testing.T) {
-	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		if b.Kind == kafka.KindContainer {
 			leftout.UnlessLong(t, "a burst, on Apache Kafka")

@@ -18,7 +18,8 @@ import (
 type Ending struct {
 	Client *api.Client
 	Office *Office
-	Open   []string             // the orders that have not ended
+	Open   []string // the orders that have not ended
+	ended  map[string]bool
 	told   map[string]time.Time // when each had last changed when an operator acted on it
 	seen   map[string]bool      // the orders that do steps of others
 }
@@ -27,7 +28,7 @@ type Ending struct {
 // returns nil once all have ended.
 func (e *Ending) Look(ctx context.Context) error {
 	if e.told == nil {
-		e.told, e.seen = make(map[string]time.Time), make(map[string]bool)
+		e.ended, e.told, e.seen = make(map[string]bool), make(map[string]time.Time), make(map[string]bool)
 	}
 	var first error
 	var children []string
@@ -40,6 +41,7 @@ func (e *Ending) Look(ctx context.Context) error {
 		}
 		switch {
 		case err == nil && o.ProcessState.Final():
+			e.ended[id] = true
 			return true
 		case err != nil:
 		case o.Paused:
@@ -61,6 +63,9 @@ func (e *Ending) Look(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Ended is how many have been seen to have ended, children among them.
+func (e *Ending) Ended() int { return len(e.ended) }
 
 // children are the orders that do steps of o and that nobody has looked at yet.
 func (e *Ending) children(o *api.Order) (all []string) {

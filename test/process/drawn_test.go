@@ -283,9 +283,9 @@ func (w *drawn) finish(p *process) {
 	// is asked for little until it is found to be well (ADR 0020): then the last of a thousand take minutes.
 	last := began
 	p.within(flightPatience, "all orders have ended", func() error {
-		open := len(ending.Open)
+		ended := ending.Ended()
 		err := ending.Look(p.Context())
-		if len(ending.Open) < open {
+		if ending.Ended() > ended {
 			last = time.Now()
 		}
 		if err != nil && time.Since(last) > oracle.Patience {

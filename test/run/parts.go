@@ -44,7 +44,7 @@ const (
 	voluminous = "^(TestWideOrdersWithLargeInputs|TestABurstWaitsForItsAgent|TestFuzzedRecords|TestTurnsAreTriedOut|" +
 		"TestWhoIsOvertakenIsAskedAgain|TestLanesWaitForAnAgentTogether|TestATransactionIsBounded|TestBatchesThatCannotBeRead|" +
 		"TestDamageThatCannotBeRead|TestItemsThatAnAgentListsAreDoneOnce|TestSpansAreTheSameWhereverAProcessEnds|TestWhatIsNotSampledIsNotReadAnew|TestADeadLetter|TestTornJournal|TestAFloodIsBounded|TestConsoleInABrowser|" +
-		"TestABeginningLeavesNothingBehind|TestBenchRates|TestTestPlays|TestPayloadsAreMasked|TestDecodedDeep|TestStoredDeep|TestTurnsSettle|TestLanesDoNotWaitInSilence)$|^(TestOperator|TestManyDeadLetters)$/^a_thousand$"
+		"TestABeginningLeavesNothingBehind|TestTestPlays|TestPayloadsAreMasked|TestDecodedDeep|TestStoredDeep|TestTurnsSettle|TestLanesDoNotWaitInSilence)$|^(TestOperator|TestManyDeadLetters)$/^a_thousand$"
 )
 
 // raced are settings of the race detector. Each program that has it waits at its end, for a second otherwise, for races of
@@ -53,7 +53,7 @@ const (
 const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=8388608"
 
 // unchecked has the detector not look at what is done with unsafe pointers, which is a twentieth of what it takes: no code of
-// Waybill's has any. It is in the environment, so that a program that tests build is compiled in the same way.
+// Waybill's has any, but a test that looks into Kafka's client. It is in the environment, so that a program that tests build is compiled in the same way.
 const unchecked = "-gcflags=all=-d=checkptr=0"
 
 // part is one run of go test.
@@ -81,9 +81,6 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
-	if histories < 0 {
-		orchestrator = nil // as far as the simulation is concerned
-	}
 	simulated := func(yields bool, brief ...string) part {
 		return part{packages: orchestrator, beside: true, yields: yields, flags: append(brief, "-run", simulation), env: drawn(histories)}
 	}
@@ -123,6 +120,19 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
 	}
+}
+
+// What somebody may ask for who has the simulation run elsewhere, for it yields to all others.
+const simulatedOnly, simulatedNot = "only", "none"
+
+// inShare are those of all parts that are asked for.
+func inShare(parts []part, simulated string) ([]part, error) {
+	if !slices.Contains([]string{"", simulatedOnly, simulatedNot}, simulated) {
+		return nil, fmt.Errorf("-simulation=%s: say %q or %q, or leave it out for all tests", simulated, simulatedOnly, simulatedNot)
+	}
+	return slices.DeleteFunc(parts, func(p part) bool {
+		return simulated != "" && slices.Contains(p.flags, simulation) != (simulated == simulatedOnly)
+	}), nil
 }
 
 // atOnce has more tests run at a time than there are processors: each waits for brokers and clocks, and most of all for

@@ -45,6 +45,36 @@ func TestEveryPackageIsInAPart(t *testing.T) {
 	}
 }
 
+// Who has the simulation run elsewhere leaves out nothing else.
+func TestTheSimulationElsewhere(t *testing.T) {
+	all, err := list(t.Context(), []string{"../../..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range kinds {
+		told := func(simulated string) (said []string) {
+			parts, err := inShare(inParts(all, kind.race, kind.long, 1), simulated)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range parts {
+				said = append(said, p.String())
+			}
+			return said
+		}
+		only, none, whole := told("only"), told("none"), told("")
+		both := slices.Concat(only, none)
+		slices.Sort(both)
+		slices.Sort(whole)
+		if len(only) != 1 || !slices.Equal(both, whole) {
+			t.Errorf("%+v: %q and %q of %q", kind, only, none, whole)
+		}
+	}
+	if _, err := inShare(nil, "some"); err == nil {
+		t.Error("anything may be asked for")
+	}
+}
+
 // At a desk tests that take long are left out, and nowhere else.
 func TestLong(t *testing.T) {
 	all, err := list(t.Context(), []string{"../../..."})
