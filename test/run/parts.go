@@ -62,7 +62,7 @@ type part struct {
 	race     bool
 	beside   bool // those that follow do not wait for it
 	apart    bool // it waits for all that run beside others
-	yields   bool // it only computes, and has the processors that others leave
+	yields   bool // it only computes, and has the processors that others leave, but for containers, whose share is weighed apart
 	flags    []string
 	env      []string
 }
