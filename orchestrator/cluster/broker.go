@@ -348,12 +348,22 @@ func (k *broker) Since(ctx context.Context, at lane.TopicPartition, t time.Time)
 func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) (open []lane.OpenTransaction, unseen []lane.TopicPartition, err error) {
 	own := lane.TopicPartition{Topic: k.topics.Journal, Partition: k.partition}
 	var journal, others kadm.TopicsSet
+	// A broker answers what comes through one connection in turn: who leads the partitions is asked before anything that may
+	// not be answered. Both questions below have it from the client's memory.
+	leaders := kmsg.NewPtrMetadataRequest()
+	leaders.Topics = make([]kmsg.MetadataRequestTopic, 0, len(places)) // nil stands for all topics
 	for _, at := range places {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(at.Topic)
+		leaders.Topics = append(leaders.Topics, topic)
 		if at == own {
 			journal.Add(at.Topic, at.Partition)
 		} else {
 			others.Add(at.Topic, at.Partition)
 		}
+	}
+	if _, err := k.client.RequestCachedMetadata(ctx, leaders, 0); err != nil {
+		return nil, nil, fmt.Errorf("look for who leads %s partition %d: %w", own.Topic, own.Partition, err)
 	}
 	var elsewhere []lane.OpenTransaction
 	var unknown map[lane.TopicPartition]error

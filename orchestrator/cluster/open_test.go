@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,6 +155,13 @@ func TestWhoDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	answer := b.FirstAnswersAlone(kmsg.DescribeProducers)
 	defer answer()
 	client := b.Client(t, kgo.RequestTimeoutOverhead(10*time.Minute))
+	must(t, client.Ping(t.Context()))
+	var asked atomic.Int32 // who leads partitions: behind the other question that would not be answered either
+	b.Fake.ControlKey(kmsg.Metadata.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		asked.Add(1)
+		return nil, nil, false
+	})
 	k := New(client, topics, []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, func(string) (int, bool) { return 0, false }).Broker(0)
 	ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)
 	defer cancel()
@@ -161,5 +169,8 @@ func TestWhoDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	_, unseen, err := k.Open(ctx, lane.TopicPartition{Topic: topics.Journal}, at)
 	if err != nil || !slices.Equal(unseen, []lane.TopicPartition{at}) || ctx.Err() != nil {
 		t.Errorf("unseen are %v: %v, %v", unseen, err, ctx.Err())
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("it asked %d times who leads partitions, and may have done so behind a question that is not answered", n)
 	}
 }
