@@ -765,9 +765,6 @@ func TestDecodedStreams(t *testing.T) {
 			t.Errorf("%+v, of which it is to be said %q", e, want)
 		}
 	}
-	listed := as(token).onList("alerts?decode=true", "")
-	unlisted := as(strange).onList("alerts?decode=true", "")
-	hidden, unasked := as(keys["view"]).onList("alerts?decode=true", ""), as(token).onList("alerts", "")
 	d.times()
 	s.tells("o-1", `{"signal":"nothing"}`)
 	for _, r := range []*stream{ana, dan} {
@@ -778,6 +775,9 @@ func TestDecodedStreams(t *testing.T) {
 	if n, _ := d.times(); n != 0 {
 		t.Errorf("for an event without payloads the codec is asked %d times", n)
 	}
+	listed := as(token).onList("alerts?decode=true", "")
+	unlisted := as(strange).onList("alerts?decode=true", "")
+	hidden, unasked := as(keys["view"]).onList("alerts?decode=true", ""), as(token).onList("alerts", "")
 	s.failed("o-2", "leaky")
 	alert := func(r *stream) (e told) {
 		t.Helper()
