@@ -182,45 +182,50 @@ func everyPage(t *testing.T, ctx context.Context, server, brokers, axe string) {
 	a.does(`form[action="/views"]`, "Kept as a view", fills{"name", "Mine"}) // a list that the browser keeps
 	charts := measured(t, server)
 	for _, l := range []looks{{1280, "light", false}, {390, "dark", false}, {1280, "dark", true}, {390, "light", true}} {
-		if err := l.set(ctx); err != nil {
-			t.Fatal(err)
-		}
-		for name, path := range pages {
-			at := server + path
-			if name == "charts" {
-				at = charts.URL
+		t.Run(fmt.Sprintf("%d %s", l.width, l.scheme), func(t *testing.T) {
+			if l.scheme == "dark" {
+				leftout.UnlessLong(t, "pages of the console by night")
 			}
-			if err := chromedp.Do(ctx, chromedp.Navigate(at), chromedp.WaitReady("h1")); err != nil {
-				t.Fatalf("%s, %v: %v", path, l, err)
-			}
-			title, err := chromedp.Run(ctx, chromedp.Title())
-			if err != nil {
+			if err := l.set(ctx); err != nil {
 				t.Fatal(err)
 			}
-			width, err := chromedp.Run(ctx, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if width > l.width || !strings.HasSuffix(title, "Waybill") {
-				t.Errorf("%s, %v: it is %d wide, and called %q", path, l, width, title)
-			}
-			if dir := os.Getenv("WAYBILL_SCREENSHOTS"); dir != "" {
-				picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+			for name, path := range pages {
+				at := server + path
+				if name == "charts" {
+					at = charts.URL
+				}
+				if err := chromedp.Do(ctx, chromedp.Navigate(at), chromedp.WaitReady("h1")); err != nil {
+					t.Fatalf("%s, %v: %v", path, l, err)
+				}
+				title, err := chromedp.Run(ctx, chromedp.Title())
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, l.width, l.scheme)), picture, 0o600); err != nil {
+				width, err := chromedp.Run(ctx, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
+				if err != nil {
 					t.Fatal(err)
 				}
+				if width > l.width || !strings.HasSuffix(title, "Waybill") {
+					t.Errorf("%s, %v: it is %d wide, and called %q", path, l, width, title)
+				}
+				if dir := os.Getenv("WAYBILL_SCREENSHOTS"); dir != "" {
+					picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, l.width, l.scheme)), picture, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if axe == "" || !l.scripts {
+					continue
+				}
+				if _, err := chromedp.Run(ctx, chromedp.Evaluate[int](`[...document.querySelectorAll("details")].filter(d => d.open = true).length`)); err != nil {
+					t.Fatal(err)
+				}
+				accessible(t, ctx, axe, fmt.Sprintf("%s, %v", path, l))
 			}
-			if axe == "" || !l.scripts {
-				continue
-			}
-			if _, err := chromedp.Run(ctx, chromedp.Evaluate[int](`[...document.querySelectorAll("details")].filter(d => d.open = true).length`)); err != nil {
-				t.Fatal(err)
-			}
-			accessible(t, ctx, axe, fmt.Sprintf("%s, %v", path, l))
-		}
+		})
 	}
 }
 

@@ -53,7 +53,11 @@ steps:
 // WAYBILL_FUZZED_SEED repeats a run; a million needs -timeout 0.
 func TestFuzzedRecords(t *testing.T) {
 	t.Parallel()
-	n, seed := setting(t, "WAYBILL_FUZZED", 3_000), setting(t, "WAYBILL_FUZZED_SEED", 0)
+	many := int64(3_000)
+	if testing.Short() {
+		many = 1_000
+	}
+	n, seed := setting(t, "WAYBILL_FUZZED", many), setting(t, "WAYBILL_FUZZED_SEED", 0)
 	if seed == 0 {
 		seed = rand.Int64()
 	}

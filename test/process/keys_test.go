@@ -13,11 +13,14 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 )
 
 // S1, T4: signals under keys, half of them before an order waits and half after, each sent twice, while
 // instances are killed: each acts once. WAYBILL_SIGNALS says how many each half has.
 func TestSignalsUnderKeysWhileInstancesAreKilled(t *testing.T) {
+	leftout.UnlessLong(t, "signals under keys while instances are killed")
+	t.Parallel()
 	half := number(t, "WAYBILL_SIGNALS", 200)
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/leftout"
 	"github.com/waybill-dev/waybill/test/world"
 )
 
@@ -167,6 +168,9 @@ except agent.Permanent as fault:
 func TestAgentInPython(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		if b.Kind == kafka.KindContainer {
+			leftout.UnlessLong(t, "an agent in Python, on Apache Kafka")
+		}
 		py := newPython(t)
 		c := newCluster(t, b)
 		c.createTopics()
