@@ -528,12 +528,22 @@ func (c *catalogue) record(kind events.Type, key string, value []byte) *kgo.Reco
 // exclusively puts on the workflows topic what follows from all that is there, if anything does:
 // nobody else puts anything there in between.
 func (c *catalogue) exclusively(ctx context.Context, follows func() (*kgo.Record, error)) error {
+	return insist(c.log, func() error { return c.tryExclusively(ctx, follows) })
+}
+
+// insist tries again where nothing was committed and nobody is to blame for it: another came in between, or the client
+// ended its transaction without asking for a commit.
+func insist(log *slog.Logger, try func() error) error {
 	for {
-		err := c.tryExclusively(ctx, follows)
-		if !outrun(err) {
+		err := try()
+		switch {
+		case outrun(err):
+			log.Info("another registration came in between; trying again")
+		case errors.Is(err, cluster.ErrNotAsked):
+			log.Info("the registration was not committed; trying again", "error", err)
+		default:
 			return err
 		}
-		c.log.Info("another registration came in between; trying again")
 	}
 }
 

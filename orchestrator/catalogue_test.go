@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -71,6 +72,23 @@ func TestCountsOfWhatIsKnown(t *testing.T) {
 }
 
 // A version of a workflow never changes, whatever comes to stand on the topic.
+// What was not committed through nobody's fault is registered all the same; whatever else fails is told at once.
+func TestARegistrationThatWasNotCommittedIsTriedAgain(t *testing.T) {
+	other := errors.New("the topic is full")
+	for err, tries := range map[error]int{cluster.ErrNotAsked: 3, kerr.ProducerFenced: 3, other: 1} {
+		tried := 0
+		got := insist(slog.New(slog.DiscardHandler), func() error {
+			if tried++; tried == 3 {
+				return nil
+			}
+			return fmt.Errorf("end the transaction: %w", err)
+		})
+		if tried != tries || (got != nil) != (tries == 1) {
+			t.Errorf("%v: tried %d times: %v", err, tried, got)
+		}
+	}
+}
+
 func TestCatalogue(t *testing.T) {
 	topicNames, err := events.NewTopics("waybill")
 	must(t, err)
