@@ -354,7 +354,7 @@ func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) (open 
 	leaders.Topics = make([]kmsg.MetadataRequestTopic, 0, len(places)) // nil stands for all topics
 	for _, at := range places {
 		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(at.Topic)
+		topic.Topic = new(at.Topic)
 		leaders.Topics = append(leaders.Topics, topic)
 		if at == own {
 			journal.Add(at.Topic, at.Partition)
