@@ -122,7 +122,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	}
 }
 
-// What somebody may ask for who has the simulation run elsewhere, for it yields to all others.
+// What somebody may ask for who has the simulation run elsewhere.
 const simulatedOnly, simulatedNot = "only", "none"
 
 // inShare are those of all parts that are asked for.
