@@ -235,11 +235,12 @@ func (s *stage) testWaiters() {
 }
 
 // asksAgain asks about an order until it is told how that stands, which it says, or the test ends. Fewer may come by at a time
-// than ask, and an order may come later than a request waits for it.
+// than ask, and an order may come later than a request waits for it. It asks less and less often: a thousand that ask an instance
+// a hundred times a second which heard too little of Kafka leave it no time to hear more.
 func (s *stage) asksAgain(told chan<- struct{}, ask func() int) {
-	for ask() != http.StatusOK {
+	for pause := 10 * time.Millisecond; ask() != http.StatusOK; pause = min(2*pause, 2*time.Second) {
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
 		case <-s.Context().Done():
 			return
 		}
