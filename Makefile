@@ -22,8 +22,8 @@ PACKAGES ?= ./...
 LONG ?=
 # How many histories TestSimulation draws. 0 stands for 2500, and for 500 where tests that take long are left out.
 SIMULATED ?= 0
-# SIMULATION=only runs TestSimulation and what belongs to it, and nothing else; SIMULATION=none all but that.
-SIMULATION ?=
+# COMPUTING=only runs what only computes, such as TestSimulation, and nothing else; COMPUTING=none all but that.
+COMPUTING ?=
 # Where all that the tests say is kept.
 TEST_LOG ?= bin/test.log
 
@@ -53,7 +53,7 @@ dev: build ## Run everything in one process, broker included
 # In which runs of go test, and why: test/run/parts.go. The seeds are fixed there.
 .PHONY: test
 test: ## Run the tests, with LONG=1 those that take long too; on Apache Kafka where Docker answers
-	@go run ./test/run $(if $(filter 1,$(RACE)),-race) $(if $(filter 1,$(LONG)),-long) -histories $(SIMULATED) -simulation '$(SIMULATION)' -log '$(TEST_LOG)' $(PACKAGES) -- $(TESTFLAGS)
+	@go run ./test/run $(if $(filter 1,$(RACE)),-race) $(if $(filter 1,$(LONG)),-long) -histories $(SIMULATED) -computing '$(COMPUTING)' -log '$(TEST_LOG)' $(PACKAGES) -- $(TESTFLAGS)
 
 $(GOLANGCI_LINT):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)

@@ -1,7 +1,7 @@
 // The program run runs the tests of packages for `make test`, and ends with what
 // is worth knowing of all of them.
 //
-//	go run ./test/run [-race] [-long] [-histories N] [-simulation only|none] [-log FILE] [PACKAGE...] [-- FLAG OF GO TEST...]
+//	go run ./test/run [-race] [-long] [-histories N] [-computing only|none] [-log FILE] [PACKAGE...] [-- FLAG OF GO TEST...]
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	race := flag.Bool("race", false, "use the race detector, where there is concurrency")
 	long := flag.Bool("long", false, "run what takes long, too; -race has it anyway")
 	histories := flag.Int("histories", 0, "how many histories TestSimulation draws; from 5,000 on it fails for what never comes up; 0 stands for 2,500, and for 500 without -race and -long")
-	simulated := flag.String("simulation", "", "only: run the simulation and nothing else; none: all but the simulation, which somebody runs elsewhere")
+	computing := flag.String("computing", "", "only: run what only computes, such as the simulation, and nothing else; none: all but that, which somebody runs elsewhere")
 	logFile := flag.String("log", filepath.Join("bin", "test.log"), "where all that the tests say is kept")
 	flag.Parse()
 	patterns, flags := flag.Args(), []string(nil)
@@ -35,7 +35,7 @@ func main() {
 	}
 	// Ctrl-C reaches every process of the terminal. What go test says of it is told.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
-	if err := run(context.Background(), *logFile, *simulated, patterns, flags, *race, *long, *histories); err != nil {
+	if err := run(context.Background(), *logFile, *computing, patterns, flags, *race, *long, *histories); err != nil {
 		if !errors.Is(err, errFailed) { // go test's closing lines say that
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -45,7 +45,7 @@ func main() {
 
 var errFailed = errors.New("tests failed")
 
-func run(ctx context.Context, logFile, simulated string, patterns, flags []string, race, long bool, histories int) (err error) {
+func run(ctx context.Context, logFile, computing string, patterns, flags []string, race, long bool, histories int) (err error) {
 	packages, err := list(ctx, patterns)
 	if err != nil {
 		return err
@@ -66,11 +66,11 @@ func run(ctx context.Context, logFile, simulated string, patterns, flags []strin
 			histories = 2_500
 		}
 	}
-	parts, err := inShare(inParts(packages, race, long, histories), simulated)
+	parts, err := inShare(inParts(packages, race, long, histories), computing)
 	if len(flags) > 0 && err == nil {
 		parts = asAsked(packages, race, flags)
-		if simulated != "" {
-			err = errors.New("-simulation does not go together with flags of go test: these say what is run")
+		if computing != "" {
+			err = errors.New("-computing does not go together with flags of go test: these say what is run")
 		}
 	}
 	if err != nil {
@@ -79,12 +79,12 @@ func run(ctx context.Context, logFile, simulated string, patterns, flags []strin
 	if !long {
 		r.leftOut[fmt.Sprintf("four fifths of what tests draw, three quarters of each of the largest inputs of workflows, and of TestSimulation all but %d histories, because that takes long; make test LONG=1 has more", histories)]++
 	}
-	if simulated != "" {
-		r.leftOut[fmt.Sprintf("what -simulation=%s leaves out: %s", simulated, map[string]string{simulatedOnly: "all but the simulation", simulatedNot: "the simulation, " + simulation}[simulated])]++
+	if computing != "" {
+		r.leftOut[fmt.Sprintf("what -computing=%s leaves out: %s", computing, map[string]string{computingOnly: "all that does not only compute", computingNone: "what only computes, the simulation too, " + simulation}[computing])]++
 	}
 	// One package alone starts its broker itself, and only if it needs one.
 	kafkaIsThere, ended := func() error { return nil }, func() error { return nil }
-	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 && simulated != simulatedOnly {
+	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 && computing != computingOnly {
 		kafkaIsThere = begin(func() (failed error) {
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 			defer stop()

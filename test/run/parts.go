@@ -81,8 +81,8 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	processes, others := split(others, func(p pkg) bool { return p.name() == "test/process" })
 	integration, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
 	asked := part{packages: within(packages, "cmd/waybill"), beside: true, flags: []string{"-run", asOpenAPISays}, env: fixed}
-	simulated := func(yields bool, brief ...string) part {
-		return part{packages: orchestrator, beside: true, yields: yields, flags: append(brief, "-run", simulation), env: drawn(histories)}
+	simulated := func(brief ...string) part {
+		return part{packages: orchestrator, beside: true, yields: true, flags: append(brief, "-run", simulation), env: drawn(histories)}
 	}
 	alonePlain, aloneRaced := split(alone, plain)
 	if !race {
@@ -97,7 +97,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 			{packages: others, beside: true, flags: append(brief, "-p", "2", "-skip", simulation+"|"+asOpenAPISays), env: fixed},
 			{packages: waiting, beside: true, flags: append(brief, "-p", "1"), env: fixed},
 			asked,
-			simulated(true, brief...),
+			simulated(brief...),
 			{packages: alonePlain, beside: true, yields: true, flags: append(brief, "-p", "2"), env: fixed},
 			{packages: aloneRaced, flags: append(brief, "-p", "2"), env: fixed},
 		}, bursts...)
@@ -105,10 +105,11 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	slow, quick := split(aloneRaced, func(p pkg) bool { return p.name() == "internal/api" }) // the others are beside it
 	large := within(packages, "cmd/waybill", "events/fetch", "internal/api", "internal/tracing", "orchestrator", "orchestrator/lane")
 	return []part{
-		simulated(false),
+		simulated(),
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
-		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
+		{packages: alonePlain, yields: true, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},
+		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: append(slow, quick...), race: true, beside: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
 		{packages: integration, beside: true, flags: append([]string{"-run", voluminous, "-skip", onContainer}, atOnce...), env: fixed},
 		{packages: large, flags: append([]string{"-p", "1", "-run", voluminous}, atOnce...), env: fixed},
@@ -117,21 +118,20 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 		{packages: integration, race: true, beside: true, flags: append([]string{"-skip", onContainer + "|" + voluminous}, atOnce...), env: fixed},
 		{packages: others, race: true, flags: []string{"-p", "2", "-skip", simulation + "|" + asOpenAPISays + "|" + voluminous}, env: fixed},
 		asked,
-		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: append([]string{"-run", onContainer}, moreAtOnce...), env: fixed},
 	}
 }
 
-// What somebody may ask for who has the simulation run elsewhere.
-const simulatedOnly, simulatedNot = "only", "none"
+// What somebody may ask for who has what only computes run elsewhere.
+const computingOnly, computingNone = "only", "none"
 
 // inShare are those of all parts that are asked for.
-func inShare(parts []part, simulated string) ([]part, error) {
-	if !slices.Contains([]string{"", simulatedOnly, simulatedNot}, simulated) {
-		return nil, fmt.Errorf("-simulation=%s: say %q or %q, or leave it out for all tests", simulated, simulatedOnly, simulatedNot)
+func inShare(parts []part, computing string) ([]part, error) {
+	if !slices.Contains([]string{"", computingOnly, computingNone}, computing) {
+		return nil, fmt.Errorf("-computing=%s: say %q or %q, or leave it out for all tests", computing, computingOnly, computingNone)
 	}
 	return slices.DeleteFunc(parts, func(p part) bool {
-		return simulated != "" && slices.Contains(p.flags, simulation) != (simulated == simulatedOnly)
+		return computing != "" && p.yields != (computing == computingOnly)
 	}), nil
 }
 
