@@ -110,7 +110,7 @@ func TestTurnsSettle(t *testing.T) {
 		"of many lanes":                           {func() turnsKafka { return quick(10 * time.Millisecond) }, 64, 2 * time.Second, 13 * time.Millisecond, 12 * time.Millisecond},
 		"as long, and longer":                     {func() turnsKafka { return quick(30 * time.Millisecond) }, 64, 2 * time.Second, 60 * time.Millisecond, 36 * time.Millisecond},
 		"each commit makes the others slower":     {jammed, 8, 2 * time.Second, 16 * time.Millisecond, 2 * time.Millisecond},
-		"each of many lanes' makes others slower": {jammed, 64, 9 * time.Second, 70 * time.Millisecond, 2 * time.Millisecond},
+		"each of many lanes' makes others slower": {jammed, 64, 4 * time.Second, 70 * time.Millisecond, 2 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,10 @@ const (
 	// leastTurns is how many lanes may commit at a time at least: while Kafka works on one,
 	// the next is on its way.
 	leastTurns = 2
+	// startTurns is how many lanes may commit at a time before anything is found out. All at
+	// once could leave Kafka no time to end any of their transactions: a producer that comes
+	// back before that asks for all partitions of its topics, and again, and again.
+	startTurns = 16
 	// So many commits are counted with as many at a time as now, and with half as many
 	// more: in slices, in turn, each after those that were under way when it began.
 	countTurns, sliceTurns = 64, 16
@@ -17,8 +22,9 @@ const (
 	// could, and half as many if it ends less than wasted of them.
 	pays, wasted = 0.7, 0.4
 	// What was found out is forgotten after so long in which nobody waited, and once one
-	// waited for too long.
-	turnsRest, tooLong = 5 * time.Second, time.Second
+	// waited for too long though fewer than startTurns may: a second, or eachTurn for each that
+	// asked before, which is more than one takes even where Kafka is slow.
+	turnsRest, tooLong, eachTurn = 5 * time.Second, time.Second, 20 * time.Millisecond
 	// wantedIn is how long it counts how many wanted to commit at a time, and as long again.
 	wantedIn = time.Second
 	// A turn is lent out after so many times what commits usually take, and no sooner than
@@ -31,8 +37,8 @@ const (
 // many orders in one. So as many may commit at a time as are the quicker for it: where
 // Kafka answers as soon however many there are, they hardly wait; where each makes the others
 // slower, they take turns. That is tried out all the time, as BBR does it (Cardwell et al.,
-// 2016): by how many commits end in a second while lanes wait. Until it is found out, most
-// commit when they like. Nobody waits for longer than [tooLong].
+// 2016): by how many commits end in a second while lanes wait. Until it is found out,
+// [startTurns] may. Nobody waits for longer than [tooLong], or [eachTurn] for each before it.
 //
 // The zero value is ready, and safe for concurrent use.
 type Turns struct {
@@ -76,7 +82,7 @@ func (t *Turns) Ask() *Turn {
 	t.waiting = append(t.waiting, turn)
 	t.want(now)
 	if t.grant(now); turn.next == nil {
-		turn.next = time.AfterFunc(tooLong, turn.hurry)
+		turn.next = time.AfterFunc(max(tooLong, time.Duration(len(t.waiting))*eachTurn), turn.hurry)
 	}
 	return turn
 }
@@ -100,11 +106,7 @@ func (t *Turns) want(now time.Time) {
 // may is how many may commit at a time: where all want to, one waits even while half as many
 // more may, else nothing is learned.
 func (t *Turns) may() int {
-	n := max(leastTurns, 2*(max(t.wanted, t.wantedBefore)-1)/3)
-	if t.most > 0 {
-		n = min(n, t.most)
-	}
-	return n
+	return min(max(leastTurns, 2*(max(t.wanted, t.wantedBefore)-1)/3), cmp.Or(t.most, startTurns))
 }
 
 func (t *Turns) now() int {
@@ -132,15 +134,17 @@ func (turn *Turn) grant(now time.Time) {
 	close(turn.granted)
 }
 
-// hurry has a lane go that has waited for long: what was found out is not so any more, or
-// lanes are too many for it.
+// hurry has a lane go that has waited for long. If so few may that this is why, what was found
+// out is not so any more, or lanes are too many for it.
 func (turn *Turn) hurry() {
 	t, now := turn.of, time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.leave(turn) {
 		turn.grant(now)
-		t.forget()
+		if t.most < startTurns {
+			t.forget()
+		}
 		t.grant(now)
 	}
 }

@@ -64,18 +64,45 @@ func TestATurnComes(t *testing.T) {
 		for range 100 {
 			wait = append(wait, turns.Ask())
 		}
-		for _, turn := range wait {
+		for i, turn := range wait {
 			<-turn.granted
+			switch waited := time.Since(began); {
+			case i == 0 && (waited != tooLong || turns.most != 0):
+				t.Errorf("the first waited for %s, and then %d may", waited, turns.most)
+			case waited > max(tooLong, time.Duration(i+1)*eachTurn):
+				t.Errorf("%d waited for %s", i, waited)
+			}
 		}
 		synctest.Wait()
-		if waited := time.Since(began); waited != tooLong || turns.under != 102 || turns.most != 0 {
-			t.Errorf("they waited for %s, %d have their turn, and %d may", waited, turns.under, turns.most)
+		if turns.under != 102 {
+			t.Errorf("%d have their turn", turns.under)
 		}
 		for _, turn := range append(have, wait...) {
 			turn.End(true)
 		}
 		if next := turns.Ask(); !next.has() || turns.under != 1 {
 			t.Errorf("then one has its turn: %t, of %d", next.has(), turns.under)
+		}
+	})
+}
+
+// Who waits for long although many may goes, and as many may as before: there are only so many who wait.
+func TestATurnComesBesideMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		crowd(&turns, 10*time.Second, 64, quick(time.Second)) // so none is lent out for seconds
+		turns.most = 2 * startTurns
+		var all []*Turn
+		for range 64 {
+			all = append(all, turns.Ask())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if turns.under != 64 || turns.most != 2*startTurns {
+			t.Errorf("%d have their turn, and %d may", turns.under, turns.most)
+		}
+		for _, turn := range all {
+			turn.End(true)
 		}
 	})
 }
@@ -132,6 +159,8 @@ func TestTurnsAreTriedOut(t *testing.T) {
 		"few lanes":                    {func() turnsKafka { return quick(10 * time.Millisecond) }, 8, 400, 100},
 		"one commit after the other":   {oneByOne, 64, 450, 4},
 		"of few lanes":                 {oneByOne, 8, 450, 4},
+		"many choke it":                {choked, 128, 350, 8},
+		"very many choke it":           {choked, 256, 350, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -204,8 +233,9 @@ func TestWhatPays(t *testing.T) {
 		now, tried   float64 // commits a second, with as many as now and with half as many more
 		then         int     // that may
 	}{
-		{0, 64, 100, 150, 42}, // one waits where all want to, also while more may
-		{0, 64, 100, 100, 21},
+		{0, 64, 100, 150, 24},
+		{0, 64, 100, 100, 8},
+		{36, 64, 100, 150, 42}, // one waits where all want to, also while more may
 		{4, 64, 100, 136, 6},
 		{4, 64, 100, 134, 4},
 		{4, 64, 100, 121, 4},
@@ -286,6 +316,20 @@ func oneByOne() turnsKafka {
 		one <- struct{}{}
 		time.Sleep(time.Millisecond + jitter(2*time.Millisecond))
 		<-one
+	}
+}
+
+// choked works on one commit at a time, and the longer the more there are: with a hundred it ends
+// five in a second, and with two of them almost 500.
+func choked() turnsKafka {
+	var under atomic.Int64
+	one := make(chan struct{}, 1)
+	return func(int) {
+		n := under.Add(1)
+		one <- struct{}{}
+		time.Sleep(2*time.Millisecond + time.Duration(n*n)*20*time.Microsecond)
+		<-one
+		under.Add(-1)
 	}
 }
 
