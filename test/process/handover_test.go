@@ -28,6 +28,7 @@ var (
 	handOvers       = flag.Int("handovers", 0, "how many rounds TestHandOver measures; 0 leaves it out")
 	handOverSession = flag.Duration("handover-session", 6*time.Second, "the instances' --session-timeout in TestHandOver")
 	handOverOf      = flag.Int("handover-partitions", partitions, "how many partitions there are in TestHandOver")
+	handOverPulse   = flag.Duration("handover-pulse", pulseEvery, "the time between two orders in TestHandOver")
 	handOverWith    = flag.String("handover-with", "", "more flags of the instances in TestHandOver, with spaces between")
 )
 
@@ -91,7 +92,7 @@ func startPulse(t *testing.T, c *cluster) *pulse {
 	})
 	go func() {
 		defer close(l.ended)
-		tick := time.NewTicker(pulseEvery)
+		tick := time.NewTicker(*handOverPulse)
 		defer tick.Stop()
 		ids := turns{prefix: "o", from: make([]int, *handOverOf)}
 		for ctx.Err() == nil {
@@ -203,7 +204,7 @@ func (m *measuring) report() {
 		{Name: "session time-out", Value: handOverSession.String()},
 		{Name: "rounds", Value: *handOvers},
 		{Name: "partitions", Value: *handOverOf},
-		{Name: "orders a second", Value: int(time.Second / pulseEvery)},
+		{Name: "orders a second", Value: int(time.Second / *handOverPulse)},
 		{Name: "times", Value: rows},
 	})
 }
