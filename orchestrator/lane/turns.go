@@ -11,7 +11,7 @@ const (
 	// leastTurns is how many lanes may commit at a time at least: while Kafka works on one,
 	// the next is on its way.
 	leastTurns = 2
-	// startTurns is how many lanes may commit at a time before anything is found out. All at
+	// startTurns is how many lanes may commit at a time, at most, before anything is found out. All at
 	// once could leave Kafka no time to end any of their transactions: a producer that comes
 	// back before that asks for all partitions of its topics, and again, and again.
 	startTurns = 16
@@ -21,14 +21,14 @@ const (
 	// More may commit at a time if that ends more than pays of the commits a second that it
 	// could, and half as many if it ends less than wasted of them.
 	pays, wasted = 0.7, 0.4
-	// What was found out is forgotten after so long in which nobody waited, and once one
-	// waited for too long though fewer than startTurns may: a second, or eachTurn for each that
-	// asked before, which is more than one takes even where Kafka is slow.
+	// What was found out is forgotten after so long in which nobody waited, and once one waited for
+	// too long though fewer than startTurns may, unless that was found out since: for a second, or
+	// eachTurn for each that waited before it, as where Kafka ends 50 commits of the instance a second.
 	turnsRest, tooLong, eachTurn = 5 * time.Second, time.Second, 20 * time.Millisecond
 	// wantedIn is how long it counts how many wanted to commit at a time, and as long again.
 	wantedIn = time.Second
 	// A turn is lent out after so many times what commits usually take, and no sooner than
-	// lentLeast.
+	// lentLeast, which is also taken for usual until one has ended.
 	lentAfter, lentLeast = 4, 50 * time.Millisecond
 )
 
@@ -38,7 +38,11 @@ const (
 // Kafka answers as soon however many there are, they hardly wait; where each makes the others
 // slower, they take turns. That is tried out all the time, as BBR does it (Cardwell et al.,
 // 2016): by how many commits end in a second while lanes wait. Until it is found out,
-// [startTurns] may. Nobody waits for longer than [tooLong], or [eachTurn] for each before it.
+// [startTurns] may.
+//
+// A partition that is slow or hangs keeps nobody waiting: its turn is lent out, and who has waited for
+// [tooLong] goes too. No more than half as many go beside those that may until one that began later
+// ends: where none does, all of Kafka is slow, and more commits would make it slower.
 //
 // The zero value is ready, and safe for concurrent use.
 type Turns struct {
@@ -46,6 +50,10 @@ type Turns struct {
 	most    int // that may commit at a time, as was found out; 0 if nothing was
 	under   int // turns that count
 	waiting []*Turn
+	beside  []*Turn       // turns that do not count, under way
+	granted uint64        // how many turns there were
+	newest  uint64        // of those in which a batch was committed
+	found   time.Time     // when it was decided how many may
 	needed  time.Time     // when somebody waited last
 	usual   time.Duration // what commits take, most of them at least
 	// wanted is how many had a turn or waited for one, at most, since a time, and
@@ -66,6 +74,7 @@ type Turns struct {
 type Turn struct {
 	of      *Turns
 	granted chan struct{} // closed once it is the lane's turn
+	order   uint64        // among all that were granted
 	counts  bool          // it is the lane's turn, and not lent out
 	began   time.Time
 	next    *time.Timer // until it is granted, or lent out
@@ -117,35 +126,59 @@ func (t *Turns) now() int {
 // grant has those go for whom there is room.
 func (t *Turns) grant(now time.Time) {
 	for len(t.waiting) > 0 && t.under < t.now() {
-		t.waiting[0].grant(now)
-		t.waiting = slices.Delete(t.waiting, 0, 1)
+		turn := t.first()
+		t.under++
+		turn.counts, turn.began = true, now
+		turn.next = time.AfterFunc(max(lentLeast, lentAfter*cmp.Or(t.usual, lentLeast)), turn.lend)
 	}
 	t.count(now)
 }
 
-func (turn *Turn) grant(now time.Time) {
+// first has the one go that has waited for longest.
+func (t *Turns) first() *Turn {
+	turn := t.waiting[0]
+	t.waiting = slices.Delete(t.waiting, 0, 1)
 	if turn.next != nil {
 		turn.next.Stop()
 	}
-	t := turn.of
-	t.under++
-	turn.counts, turn.began = true, now
-	turn.next = time.AfterFunc(max(lentLeast, lentAfter*t.usual), turn.lend)
+	t.granted++
+	turn.order = t.granted
 	close(turn.granted)
+	return turn
 }
 
-// hurry has a lane go that has waited for long. If so few may that this is why, what was found
-// out is not so any more, or lanes are too many for it.
+// spare says whether one more may go beside those that may: half as many do, not counting those
+// that others have overtaken, which are slow alone.
+func (t *Turns) spare() bool {
+	n := 0
+	for _, turn := range t.beside {
+		if turn.order > t.newest {
+			n++
+		}
+	}
+	return n < max(leastTurns, t.may()/2)
+}
+
+// hurry has the lane go that has waited for longest, since one has for too long. If so few may that
+// this is why, what was found out is not so any more, or lanes are too many for it.
 func (turn *Turn) hurry() {
 	t, now := turn.of, time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.leave(turn) {
-		turn.grant(now)
-		if t.most < startTurns {
-			t.forget()
-		}
+	waits := func() bool { return slices.Contains(t.waiting, turn) }
+	if !waits() {
+		return
+	}
+	if t.most > 0 && t.most < startTurns && now.Sub(t.found) > 2*tooLong {
+		t.forget()
 		t.grant(now)
+	}
+	if waits() && t.spare() {
+		t.beside = append(t.beside, t.first())
+		t.count(now)
+	}
+	if waits() {
+		turn.next = time.AfterFunc(tooLong/4, turn.hurry)
 	}
 }
 
@@ -184,11 +217,21 @@ func (turn *Turn) End(committed bool) {
 		t.count(now)
 		return
 	}
-	if committed && turn.counts {
-		t.learn(now.Sub(turn.began))
-		t.ended(now)
+	if i := slices.Index(t.beside, turn); i >= 0 {
+		t.beside = slices.Delete(t.beside, i, i+1)
+	} else if !turn.counts {
+		return
 	}
-	turn.passOn(now)
+	if committed {
+		t.newest = max(t.newest, turn.order)
+	}
+	if turn.counts {
+		if committed {
+			t.learn(now.Sub(turn.began))
+			t.ended(now)
+		}
+		turn.passOn(now)
+	}
 }
 
 // lend has another go meanwhile: a partition that is slow or hangs is no reason for others
@@ -197,19 +240,22 @@ func (turn *Turn) lend() {
 	t, now := turn.of, time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if turn.counts {
+	switch {
+	case !turn.counts:
+	case t.spare():
 		t.learn(now.Sub(turn.began))
+		t.beside = append(t.beside, turn)
+		turn.passOn(now)
+	default:
+		turn.next = time.AfterFunc(lentLeast, turn.lend)
 	}
-	turn.passOn(now)
 }
 
 func (turn *Turn) passOn(now time.Time) {
-	if turn.counts {
-		turn.counts = false
-		turn.next.Stop()
-		turn.of.under--
-		turn.of.grant(now)
-	}
+	turn.counts = false
+	turn.next.Stop()
+	turn.of.under--
+	turn.of.grant(now)
 }
 
 // learn takes it that a commit took so long, or longer. The usual one is below most, so that
@@ -226,11 +272,11 @@ func (t *Turns) learn(took time.Duration) {
 }
 
 // ended counts a commit. Those while nobody waits say nothing: more could not have ended.
-func (t *Turns) ended(now time.Time) {
+func (t *Turns) ended(at time.Time) {
 	if t.since.IsZero() {
 		return
 	}
-	t.count(now)
+	t.count(at)
 	if t.slice++; t.slice <= 0 {
 		return
 	}
@@ -241,6 +287,7 @@ func (t *Turns) ended(now time.Time) {
 	t.slice = -2 * t.now()
 	if now, more := t.counts[0], t.counts[1]; now.commits >= countTurns && more.commits >= countTurns {
 		t.decide(float64(more.commits)/more.took.Seconds(), float64(now.commits)/now.took.Seconds())
+		t.found = at
 	}
 	t.arm = 1 - t.arm
 }

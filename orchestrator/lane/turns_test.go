@@ -52,11 +52,12 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// Nobody waits for long, whatever was found out, and whatever others do.
+// Nobody waits for long where others' commits end, whatever was found out. Where none ends, half as many go beside those that may.
 func TestATurnComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
 		crowd(&turns, 10*time.Second, 8, quick(time.Second)) // so none is lent out for seconds
+		turns.forget()
 		have := []*Turn{turns.Ask(), turns.Ask()}
 		turns.most = leastTurns
 		began := time.Now()
@@ -64,33 +65,32 @@ func TestATurnComes(t *testing.T) {
 		for range 100 {
 			wait = append(wait, turns.Ask())
 		}
-		for i, turn := range wait {
-			<-turn.granted
-			switch waited := time.Since(began); {
-			case i == 0 && (waited != tooLong || turns.most != 0):
-				t.Errorf("the first waited for %s, and then %d may", waited, turns.most)
-			case waited > max(tooLong, time.Duration(i+1)*eachTurn):
-				t.Errorf("%d waited for %s", i, waited)
-			}
-		}
+		<-wait[0].granted
 		synctest.Wait()
-		if turns.under != 102 {
-			t.Errorf("%d have their turn", turns.under)
+		if waited := time.Since(began); waited != tooLong || turns.most != 0 || turns.under != startTurns {
+			t.Errorf("the first waited for %s, and then %d may, %d have their turn", waited, turns.most, turns.under)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if turns.under != startTurns || len(turns.beside) != startTurns/2 {
+			t.Errorf("later %d have their turn, and %d beside them", turns.under, len(turns.beside))
 		}
 		for _, turn := range append(have, wait...) {
+			<-turn.granted
 			turn.End(true)
 		}
-		if next := turns.Ask(); !next.has() || turns.under != 1 {
-			t.Errorf("then one has its turn: %t, of %d", next.has(), turns.under)
+		if next := turns.Ask(); !next.has() || turns.under != 1 || len(turns.beside) != 0 {
+			t.Errorf("then one has its turn: %t, of %d and %d", next.has(), turns.under, len(turns.beside))
 		}
 	})
 }
 
-// Who waits for long although many may goes, and as many may as before: there are only so many who wait.
+// Where one waits for long although many may, as many may as before: so many are no reason.
 func TestATurnComesBesideMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
 		crowd(&turns, 10*time.Second, 64, quick(time.Second)) // so none is lent out for seconds
+		turns.forget()
 		turns.most = 2 * startTurns
 		var all []*Turn
 		for range 64 {
@@ -98,11 +98,75 @@ func TestATurnComesBesideMany(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if turns.under != 64 || turns.most != 2*startTurns {
-			t.Errorf("%d have their turn, and %d may", turns.under, turns.most)
+		if turns.under != 2*startTurns || len(turns.beside) != startTurns || turns.most != 2*startTurns {
+			t.Errorf("%d have their turn, %d beside them, and %d may", turns.under, len(turns.beside), turns.most)
 		}
 		for _, turn := range all {
+			<-turn.granted
 			turn.End(true)
+		}
+	})
+}
+
+// What is found out stands for a while, however long lanes wait, and so does what is counted until then.
+func TestWhatIsFoundOutStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{most: startTurns / 2, found: time.Now(), needed: time.Now()}
+		turns.counts[0].commits = countTurns - 1
+		var all []*Turn
+		for range 64 {
+			all = append(all, turns.Ask())
+		}
+		for _, c := range []struct {
+			sleep         time.Duration
+			most, commits int
+		}{
+			{2*tooLong - time.Millisecond, startTurns / 2, countTurns - 1},
+			{tooLong, 0, 0},
+		} {
+			time.Sleep(c.sleep)
+			synctest.Wait()
+			if turns.most != c.most || turns.counts[0].commits != c.commits {
+				t.Errorf("after %s %d may, and %d are counted", c.sleep, turns.most, turns.counts[0].commits)
+			}
+		}
+		turns.counts[0].commits = countTurns - 1
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if turns.counts[0].commits != countTurns-1 {
+			t.Errorf("while nothing is found out %d are counted", turns.counts[0].commits)
+		}
+		for _, turn := range all {
+			<-turn.granted
+			turn.End(true)
+		}
+	})
+}
+
+// However many partitions hang, others wait for no longer than it takes to lend their turns out: they are overtaken.
+func TestTurnsBesideOnesThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := Turns{most: leastTurns, found: time.Now(), needed: time.Now(), usual: time.Millisecond}
+		var hang []*Turn
+		for range 20 {
+			for range leastTurns {
+				hang = append(hang, turns.Ask())
+			}
+			began, turn := time.Now(), turns.Ask()
+			select {
+			case <-turn.granted:
+			case <-time.After(time.Minute):
+			}
+			if waited := time.Since(began); waited > 2*lentLeast {
+				t.Errorf("beside %d that hang one waited for %s", len(hang), waited)
+			}
+			turn.End(true)
+		}
+		for _, turn := range hang {
+			turn.End(false)
+		}
+		if turns.under != 0 || len(turns.beside) != 0 {
+			t.Errorf("then %d have their turn, and %d beside them", turns.under, len(turns.beside))
 		}
 	})
 }
@@ -156,6 +220,7 @@ func TestTurnsAreTriedOut(t *testing.T) {
 	}{
 		"Kafka takes as long for many": {func() turnsKafka { return quick(10 * time.Millisecond) }, 64, 4_300, 100},
 		"some lanes are nearer":        {func() turnsKafka { return nearSome }, 64, 5_000, 100},
+		"of many lanes, though slowly": {func() turnsKafka { return quick(200 * time.Millisecond) }, 128, 350, 130},
 		"few lanes":                    {func() turnsKafka { return quick(10 * time.Millisecond) }, 8, 400, 100},
 		"one commit after the other":   {oneByOne, 64, 450, 4},
 		"of few lanes":                 {oneByOne, 8, 450, 4},
@@ -166,7 +231,23 @@ func TestTurnsAreTriedOut(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var turns Turns
 				kafka := c.kafka()
-				crowd(&turns, 20*time.Second, c.lanes, kafka)
+				began, within := time.Now(), make([]atomic.Int64, 70)
+				crowd(&turns, 60*time.Second, c.lanes, func(lane int) {
+					if stands := 23*time.Second - time.Since(began); stands <= 3*time.Second { // Kafka answers nobody
+						time.Sleep(stands)
+					}
+					kafka(lane)
+					within[min(time.Since(began)/time.Second, 69)].Add(1)
+				})
+				for from, when := range map[int]string{10: "has been met", 50: "has stood still"} {
+					var commits int64
+					for second := range within[from : from+10] {
+						commits += within[from+second].Load()
+					}
+					if commits /= 10; commits < int64(c.least) {
+						t.Errorf("once Kafka %s %d commits a second", when, commits)
+					}
+				}
 				commits, most := crowd(&turns, 20*time.Second, c.lanes, kafka)
 				if commits /= 20; commits < c.least || most > c.most {
 					t.Errorf("%d commits a second, %d at a time", commits, most)

@@ -28,7 +28,7 @@ var (
 	handOvers       = flag.Int("handovers", 0, "how many rounds TestHandOver measures; 0 leaves it out")
 	handOverSession = flag.Duration("handover-session", 6*time.Second, "the instances' --session-timeout in TestHandOver")
 	handOverOf      = flag.Int("handover-partitions", partitions, "how many partitions there are in TestHandOver")
-	handOverPulse   = flag.Duration("handover-pulse", pulseEvery, "the time between two orders in TestHandOver")
+	handOverPulse   = flag.Duration("handover-pulse", pulseEvery, "the time between two orders in TestHandOver, no more than a second")
 	handOverWith    = flag.String("handover-with", "", "more flags of the instances in TestHandOver, with spaces between")
 )
 
@@ -39,6 +39,9 @@ var (
 func TestHandOver(t *testing.T) {
 	if *handOvers == 0 {
 		t.Skip(leftout.Prefix + "what a change of owners costs, because it measures for minutes; say how many rounds with -args -handovers")
+	}
+	if *handOverPulse <= 0 || *handOverPulse > time.Second {
+		t.Fatalf("-handover-pulse %s: say a time of a second at most, and more than none", *handOverPulse)
 	}
 	c := newCluster(t, kafka.Container(t))
 	c.createTopicsOf(*handOverOf)
@@ -79,7 +82,7 @@ type pulse struct {
 	ended  chan struct{}
 }
 
-// pulseEvery is the time between two orders.
+// pulseEvery is the time between two orders, where nobody says another.
 const pulseEvery = 5 * time.Millisecond
 
 func startPulse(t *testing.T, c *cluster) *pulse {

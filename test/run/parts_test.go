@@ -69,6 +69,15 @@ func TestWhatComputesElsewhere(t *testing.T) {
 		if len(only) != 2 || !slices.Equal(both, whole) {
 			t.Errorf("%+v: %q and %q of %q", kind, only, none, whole)
 		}
+		parts, err := inShare(inParts(all, kind.race, kind.long, 1), computingOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parts {
+			if onKafka, _ := split(p.packages, usesKafka); len(onKafka) > 0 && !slices.Contains(p.flags, simulation) {
+				t.Errorf("%+v: %s asks for Kafka, which that share has none of", kind, p)
+			}
+		}
 	}
 	if _, err := inShare(nil, "some"); err == nil {
 		t.Error("anything may be asked for")
