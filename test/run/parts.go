@@ -107,7 +107,7 @@ func inParts(packages []pkg, race, long bool, histories int) []part {
 	return []part{
 		simulated(),
 		{packages: waiting, beside: true, flags: []string{"-p", "1"}, env: fixed},
-		{packages: alonePlain, yields: true, flags: []string{"-p", "2"}, env: fixed},
+		{packages: alonePlain, yields: true, flags: []string{"-p", "1"}, env: fixed}, // the simulation, which takes longest, has as much as these
 		{packages: within(packages, "orchestrator/workflow"), race: true, beside: true, flags: []string{"-run", inUse}, env: fixed},
 		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: append(slow, quick...), race: true, beside: true, flags: []string{"-p", "2", "-skip", voluminous}, env: fixed},
