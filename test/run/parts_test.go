@@ -52,7 +52,7 @@ func TestWhatComputesElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range kinds {
-		told := func(computing string) (said []string) {
+		share := func(computing string) (parts []part, said []string) {
 			parts, err := inShare(inParts(all, kind.race, kind.long, 1), computing)
 			if err != nil {
 				t.Fatal(err)
@@ -60,18 +60,16 @@ func TestWhatComputesElsewhere(t *testing.T) {
 			for _, p := range parts {
 				said = append(said, p.String())
 			}
-			return said
+			return parts, said
 		}
-		only, none, whole := told("only"), told("none"), told("")
+		parts, only := share(computingOnly)
+		_, none := share(computingNone)
+		_, whole := share("")
 		both := slices.Concat(only, none)
 		slices.Sort(both)
 		slices.Sort(whole)
 		if len(only) != 2 || !slices.Equal(both, whole) {
 			t.Errorf("%+v: %q and %q of %q", kind, only, none, whole)
-		}
-		parts, err := inShare(inParts(all, kind.race, kind.long, 1), computingOnly)
-		if err != nil {
-			t.Fatal(err)
 		}
 		for _, p := range parts {
 			if onKafka, _ := split(p.packages, usesKafka); len(onKafka) > 0 && !slices.Contains(p.flags, simulation) {
