@@ -372,10 +372,10 @@ func (b *simBroker) Deliver(_ context.Context, records []*kgo.Record) (untaken [
 	return untaken
 }
 
-func (b *simBroker) Slots(context.Context) (have [lane.Slots]lane.Transaction, err error) {
+func (b *simBroker) Slots(context.Context) (have [lane.Slots]lane.Slot, err error) {
 	err = b.ask()
 	for i, t := range b.rings[b.in.partition] {
-		have[i] = t.Transaction
+		have[i] = lane.Slot{Transaction: t.Transaction, Owed: slices.Clone(t.owed)}
 	}
 	return have, err
 }

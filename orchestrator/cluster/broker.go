@@ -473,7 +473,7 @@ func (k *broker) Finish(ctx context.Context, t lane.OpenTransaction, commit bool
 	return nil
 }
 
-func (k *broker) Slots(ctx context.Context) (have [lane.Slots]lane.Transaction, err error) {
+func (k *broker) Slots(ctx context.Context) (have [lane.Slots]lane.Slot, err error) {
 	var names []string
 	for i := range have {
 		names = append(names, TransactionalID(k.topics, k.partition, i))
@@ -484,7 +484,14 @@ func (k *broker) Slots(ctx context.Context) (have [lane.Slots]lane.Transaction, 
 		if err == nil {
 			err = t.Err
 		}
-		have[i] = lane.Transaction{Producer: t.ProducerID, Epoch: t.ProducerEpoch}
+		have[i].Transaction = lane.Transaction{Producer: t.ProducerID, Epoch: t.ProducerEpoch}
+		if t.State == "PrepareCommit" || t.State == "PrepareAbort" { // then those are left out that have their marker
+			for topic, partitions := range t.Topics {
+				for partition := range partitions {
+					have[i].Owed = append(have[i].Owed, lane.TopicPartition{Topic: topic, Partition: partition})
+				}
+			}
+		}
 	}
 	if err != nil {
 		return have, fmt.Errorf("describe the partition's transactional ids: %w", err)

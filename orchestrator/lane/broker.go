@@ -53,9 +53,8 @@ type Broker interface {
 	// says how many from the first were taken. What Kafka refuses for what it is fails
 	// with a [UndeliverableError]. After any other error they may have been written, too.
 	Deliver(ctx context.Context, records []*kgo.Record) []error
-	// Slots are the producer ids and epochs of the partition's slots, as Kafka knows
-	// them.
-	Slots(ctx context.Context) ([Slots]Transaction, error)
+	// Slots are the partition's slots, as their coordinators know them.
+	Slots(ctx context.Context) ([Slots]Slot, error)
 }
 
 // Producer is one transactional producer. Any error, and above all a commit
@@ -121,6 +120,13 @@ type TopicPartition struct {
 type Transaction struct {
 	Producer int64
 	Epoch    int16
+}
+
+// Slot is a slot as its coordinator knows it.
+type Slot struct {
+	Transaction // the producer id, and the epoch of its next transaction
+	// Owed are the partitions whose marker of the last transaction the coordinator has yet to write.
+	Owed []TopicPartition
 }
 
 // World is what the instance knows besides: workflows, and what can be written

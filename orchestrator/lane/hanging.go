@@ -167,9 +167,9 @@ func (l *Lane) ours(ctx context.Context, past *past, strange []OpenTransaction) 
 		if err != nil {
 			return nil, err
 		}
-		other := slices.IndexFunc(have[:], func(is Transaction) bool {
+		other := slices.IndexFunc(have[:], func(is Slot) bool {
 			return !slices.ContainsFunc(after[:], func(id Transaction) bool { return id.Producer == is.Producer && id.Epoch >= is.Epoch }) &&
-				!slices.Contains(before[:], is)
+				!slices.Contains(before[:], is.Transaction)
 		})
 		switch {
 		case other < 0:
@@ -290,9 +290,10 @@ func (p *places) looked(asked, unseen []TopicPartition, found []OpenTransaction)
 
 // Watch looks from time to time whether one of the lane's own transactions
 // hangs although its commit was acknowledged, and returns with that: a takeover
-// mends it. A transaction that is seen twice does not only wait for its markers. Of
-// one that somebody else has open on the inputs for so long it tells in the log:
-// what is behind it cannot be read until it ends.
+// mends it. One that is seen twice hangs, unless its coordinator has yet to write the
+// marker: where Kafka is slow a takeover would make it slower. Of one that somebody
+// else has open on the inputs for so long it tells in the log: what is behind it
+// cannot be read until it ends.
 func (l *Lane) Watch(ctx context.Context) error {
 	own, former, others := make(looks), make(looks), make(looks)
 	var inputs []TopicPartition
@@ -324,6 +325,13 @@ func (l *Lane) Watch(ctx context.Context) error {
 // second time. What it sees so often of a former id of a slot it ends itself, unless
 // that is on the journal.
 func (l *Lane) lookAround(ctx context.Context, own, former looks) (*OpenTransaction, error) {
+	var slots [Slots]Slot
+	if len(own) > 0 { // before it looks: what is not owed any more, and then open, hangs
+		var err error
+		if slots, err = l.broker.Slots(ctx); err != nil {
+			return nil, err
+		}
+	}
 	found, strange, err := l.hanging(ctx, !l.searched) // the takeover could not
 	if err != nil {
 		return nil, err
@@ -331,6 +339,9 @@ func (l *Lane) lookAround(ctx context.Context, own, former looks) (*OpenTransact
 	for _, t := range found {
 		l.elsewhere.note(t.TopicPartition)
 	}
+	found = slices.DeleteFunc(found, func(t OpenTransaction) bool {
+		return slots[t.slot].Producer == t.Producer && slices.Contains(slots[t.slot].Owed, t.TopicPartition)
+	})
 	if again := own.look(found); len(again) > 0 {
 		return &again[0], nil
 	}

@@ -22,9 +22,9 @@ func (o opens) Open(context.Context, ...TopicPartition) (open []OpenTransaction,
 	return o.transactions, o.unseen, nil
 }
 
-func (o opens) Slots(context.Context) (have [Slots]Transaction, err error) {
+func (o opens) Slots(context.Context) (have [Slots]Slot, err error) {
 	for slot := range have {
-		have[slot] = Transaction{int64(slot), 7}
+		have[slot] = Slot{Transaction: Transaction{int64(slot), 7}}
 	}
 	return have, nil
 }
@@ -105,6 +105,88 @@ func TestWhatHangsElsewhereIsSeenAgain(t *testing.T) {
 		got, err := l.lookAround(t.Context(), own, former)
 		if err != nil || (got != nil) != (n == 1) {
 			t.Errorf("look %d: %+v, %v", n+1, got, err)
+		}
+	}
+}
+
+// owes is a broker on which a transaction of slot 1 is open whose marker its coordinator may
+// have yet to write.
+type owes struct {
+	hangs
+	has    Slot
+	writes bool // it does so once somebody has looked
+	silent bool // the coordinator does not answer
+}
+
+func (o *owes) Open(ctx context.Context, places ...TopicPartition) (open []OpenTransaction, unseen []TopicPartition, err error) {
+	if o.writes {
+		o.has.Owed = nil
+	}
+	return o.hangs.Open(ctx, places...)
+}
+
+func (o *owes) Slots(context.Context) (have [Slots]Slot, err error) {
+	if o.silent {
+		return have, errors.New("nobody answers")
+	}
+	have[1] = o.has
+	return have, nil
+}
+
+// A transaction whose marker is still owed does not hang, however often it is seen; what
+// nobody owes anything does, and what somebody else is owed is no excuse. Whoever asks
+// what is owed behind its look takes what has got its marker in between for one that hangs.
+func TestWhatIsOwedAMarkerDoesNotHang(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		has    Transaction
+		owed   bool // the marker there; else one elsewhere
+		writes bool
+		silent bool
+		found  bool // at the second look
+	}{
+		{name: "owed", has: Transaction{1, 7}, owed: true},
+		{name: "owed when it is asked, and written when it has looked", has: Transaction{1, 7}, owed: true, writes: true},
+		{name: "owed elsewhere", has: Transaction{1, 7}, found: true},
+		{name: "owed another id", has: Transaction{55, 0}, owed: true, found: true},
+		{name: "nobody says", has: Transaction{1, 7}, owed: true, silent: true},
+	} {
+		l := newRing(t)
+		l.searched = true
+		o := &owes{has: Slot{Transaction: c.has}, silent: c.silent}
+		o.open = OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}
+		o.has.Owed = []TopicPartition{{l.topics.Journal, l.partition + 1}}
+		if c.owed {
+			o.has.Owed = append(o.has.Owed, o.open.TopicPartition)
+		}
+		l.broker = o
+		own, former := make(looks), make(looks)
+		look := func() bool {
+			asks := len(own) > 0
+			got, err := l.lookAround(t.Context(), own, former)
+			if (err != nil) != (asks && o.silent) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			return got != nil
+		}
+		if look() {
+			t.Errorf("%s: it is taken for one that hangs at the first look", c.name)
+		}
+		o.writes = c.writes
+		if found := look(); found != c.found {
+			t.Errorf("%s: it is taken for one that hangs at the second look: %t", c.name, found)
+		}
+		if c.found || c.writes {
+			continue
+		}
+		for range 5 {
+			if look() {
+				t.Errorf("%s: it is taken for one that hangs in the end", c.name)
+			}
+		}
+		o.has.Owed, o.silent = nil, false // forgotten
+		if !look() && !look() {
+			t.Errorf("%s: it hangs, and nobody sees it", c.name)
 		}
 	}
 }
