@@ -35,7 +35,7 @@ type forms struct {
 // newForms has what a browser sends be noted.
 func newForms(t *testing.T, ctx context.Context) *forms {
 	t.Helper()
-	f := &forms{routes: http.NewServeMux(), sent: make(map[network.RequestID]*http.Request)}
+	f := &forms{routes: http.NewServeMux(), sent: make(map[network.RequestID]*http.Request), taken: make(map[string]bool)}
 	for _, route := range console.New(nil, console.Config{}).Routes() {
 		f.routes.Handle(route, http.NotFoundHandler())
 	}

@@ -44,14 +44,22 @@ func TestABrokerIsKilled(t *testing.T) {
 	leftout.UnlessLong(t, "one of two brokers that is killed")
 	t.Parallel()
 	s := &twoBrokers{first: kafka.Own(t)}
-	t.Run("of an agent", s.ofAnAgent)
-	t.Run("of a caller", s.ofACaller)
-	t.Run("of dead letters", s.ofDeadLetters)
-	t.Run("while instances start", s.whileInstancesStart)
-	// Now all have what is theirs on the first, and wait for the second.
-	second := s.first.Second(t)
+	var second *kafka.Broker
+	s.entered.then = func() { second = s.first.Second(t) }
 	s.killed.then = func() { second.Kill(t) }
 	s.back.then = func() { second.Start(t) }
+	all := map[string]func(*testing.T){
+		"of an agent": s.ofAnAgent, "of a caller": s.ofACaller, "of dead letters": s.ofDeadLetters,
+		"while instances start": s.whileInstancesStart,
+	}
+	for _, m := range []*meeting{&s.entered, &s.ready, &s.killed, &s.back} {
+		m.missing, m.done = len(all), make(chan struct{})
+	}
+	var running sync.WaitGroup // all of them, however few tests may run side by side: they wait for each other
+	for name, test := range all {
+		running.Go(func() { t.Run(name, test) })
+	}
+	running.Wait()
 }
 
 // An agent whose requests are on a broker that is killed while it is written to is
@@ -171,8 +179,9 @@ func (w *world) move(partition int32, topics ...string) {
 
 // twoBrokers are what several tests share, and where they wait for each other.
 type twoBrokers struct {
-	first               *kafka.Broker
-	ready, killed, back meeting
+	first *kafka.Broker
+	// All have what is theirs on the first; all have what they need on the second, and are about to write; it is killed; it is back.
+	entered, ready, killed, back meeting
 }
 
 // besides is one of these tests: a world on the two brokers.
@@ -188,24 +197,24 @@ type besides struct {
 // the second is there.
 func (s *twoBrokers) enter(t *testing.T) *besides {
 	t.Helper()
-	w := &besides{world: newWorld(t, s.first)}
+	w := new(besides)
+	entered := s.entered.come()
+	w.ready, w.killed, w.back = s.ready.come(), s.killed.come(), s.back.come()
+	t.Cleanup(func() { // the others do not wait for one that has failed
+		entered()
+		w.ready()
+		killed, back := w.killed(), w.back()
+		<-killed
+		<-back
+	})
+	w.world = newWorld(t, s.first)
 	w.instance = w.Run("i-1", t.TempDir())
 	w.Register(w.instance, near)
 	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
 	w.serve("at-hand", echo, "it")
 	w.Submit("warm", `{"workflow":"near"}`)
 	w.order(w.instance, "warm", in(projections.Processed))
-	w.ready, w.killed, w.back = s.ready.invite(), s.killed.invite(), s.back.invite()
-	t.Cleanup(func() { // the others do not wait for one that has failed
-		w.ready()
-		killed, back := w.killed(), w.back()
-		<-killed
-		<-back
-	})
-	t.Parallel()
-	if s.killed.then == nil {
-		t.Fatal("there is no second broker")
-	}
+	<-entered()
 	return w
 }
 
@@ -218,13 +227,8 @@ type meeting struct {
 	done    chan struct{}
 }
 
-// invite has a meeting wait for one more, who comes by calling what it returns.
-func (m *meeting) invite() (come func() <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.missing++; m.done == nil {
-		m.done = make(chan struct{})
-	}
+// come is by which one comes, however often it is called. What it returns is closed once all have.
+func (m *meeting) come() func() <-chan struct{} {
 	return sync.OnceValue(func() <-chan struct{} {
 		m.mu.Lock()
 		defer m.mu.Unlock()
