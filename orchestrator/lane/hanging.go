@@ -50,8 +50,9 @@ func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []O
 		if l.searched = silent == nil; silent != nil {
 			l.log.Warn("not all partitions could be searched for transactions that hang; trying on", "error", silent)
 		}
+		here := open // everywhere may be a thousand times as many
 		for _, t := range others {
-			if !slices.ContainsFunc(open, t.same) {
+			if !slices.ContainsFunc(here, t.same) {
 				open = append(open, t)
 			}
 		}
@@ -291,26 +292,25 @@ func (p *places) looked(asked, unseen []TopicPartition, found []OpenTransaction)
 // Watch looks from time to time whether one of the lane's own transactions
 // hangs although its commit was acknowledged, and returns with that: a takeover
 // mends it. One that is seen twice hangs, unless its coordinator has yet to write the
-// marker: where Kafka is slow a takeover would make it slower. Of one that somebody
-// else has open on the inputs for so long it tells in the log: what is behind it
-// cannot be read until it ends.
+// marker: where Kafka is slow a takeover would make it slower. Of that it tells in the
+// log, and of one that somebody else has open on the inputs for so long: what is behind
+// them cannot be read until they end.
 func (l *Lane) Watch(ctx context.Context) error {
-	own, former, others := make(looks), make(looks), make(looks)
+	seen, others := newWatched(), make(looks)
 	var inputs []TopicPartition
 	for _, topic := range l.topics.Inputs() {
 		inputs = append(inputs, TopicPartition{topic, l.partition})
 	}
 	for l.time.Pause(ctx, l.cfg.WatchEvery) {
-		hang, err := l.lookAround(ctx, own, former)
+		hang, err := l.lookAround(ctx, seen)
 		if hang != nil {
 			return fmt.Errorf("a transaction hangs on %s partition %d from offset %d", hang.Topic, hang.Partition, hang.Offset)
 		}
-		var open []OpenTransaction
-		if err == nil {
-			open, _, err = l.broker.Open(ctx, inputs...)
-		}
-		if err != nil {
+		open, _, failed := l.broker.Open(ctx, inputs...)
+		if err = errors.Join(err, failed); err != nil {
 			l.log.Debug("cannot look for open transactions", "error", err)
+		}
+		if failed != nil {
 			continue
 		}
 		for _, t := range others.look(open) {
@@ -321,16 +321,20 @@ func (l *Lane) Watch(ctx context.Context) error {
 	return nil
 }
 
+// watched is what a lane that serves has seen open: of its slots, the same while the
+// coordinator had yet to write the marker, and of former ids of its slots.
+type watched struct{ own, owed, former looks }
+
+func newWatched() *watched { return &watched{make(looks), make(looks), make(looks)} }
+
 // lookAround returns a transaction of one of the lane's slots that it sees for the
 // second time. What it sees so often of a former id of a slot it ends itself, unless
 // that is on the journal.
-func (l *Lane) lookAround(ctx context.Context, own, former looks) (*OpenTransaction, error) {
-	var slots [Slots]Slot
-	if len(own) > 0 { // before it looks: what is not owed any more, and then open, hangs
-		var err error
-		if slots, err = l.broker.Slots(ctx); err != nil {
-			return nil, err
-		}
+func (l *Lane) lookAround(ctx context.Context, seen *watched) (*OpenTransaction, error) {
+	var slots slotStates
+	var unknown error
+	if len(seen.own)+len(seen.owed)+len(seen.former) > 0 { // before it looks: what is not owed any more, and then open, hangs
+		slots, unknown = l.slotStates(ctx)
 	}
 	found, strange, err := l.hanging(ctx, !l.searched) // the takeover could not
 	if err != nil {
@@ -339,30 +343,62 @@ func (l *Lane) lookAround(ctx context.Context, own, former looks) (*OpenTransact
 	for _, t := range found {
 		l.elsewhere.note(t.TopicPartition)
 	}
-	found = slices.DeleteFunc(found, func(t OpenTransaction) bool {
-		return slots[t.slot].Producer == t.Producer && slices.Contains(slots[t.slot].Owed, t.TopicPartition)
-	})
-	if again := own.look(found); len(again) > 0 {
+	if unknown != nil {
+		return nil, unknown // what was seen once is
+	}
+	found, owed := slots.part(found)
+	for _, t := range seen.owed.look(owed) {
+		l.log.Warn("Kafka has yet to write the marker of a commit: what is behind it cannot be read until it does",
+			"topic", t.Topic, "on", t.Partition, "offset", t.Offset, "producer", t.Producer, "written", time.UnixMilli(t.Written))
+	}
+	if again := seen.own.look(found); len(again) > 0 {
 		return &again[0], nil
 	}
-	seen := former.look(l.suspects(strange))
-	if len(seen) == 0 {
+	former, _ := slots.part(l.suspects(strange))
+	former = seen.former.look(former)
+	if len(former) == 0 {
 		return nil, nil
 	}
-	past, err := l.readPast(ctx, seen, 0)
+	past, err := l.readPast(ctx, former, 0)
 	if err == nil {
-		seen, err = l.ours(ctx, past, seen)
+		former, err = l.ours(ctx, past, former)
 	}
-	for i := 0; i < len(seen) && err == nil; i++ {
-		if seen[i].Topic == l.topics.Journal {
-			return &seen[i], nil
+	for i := 0; i < len(former) && err == nil; i++ {
+		if former[i].Topic == l.topics.Journal {
+			return &former[i], nil
 		}
-		err = l.endHanging(ctx, seen[i], past.committed(seen[i]))
+		err = l.endHanging(ctx, former[i], past.committed(former[i]))
 	}
 	if err != nil {
-		clear(former) // it looks at them again
+		clear(seen.former) // it looks at them again
 	}
 	return nil, err
+}
+
+// slotStates are the slots of the partition, as their coordinators know them.
+type slotStates [Slots]Slot
+
+// slotsPatience is how long the coordinators have to say what they owe.
+const slotsPatience = 5 * time.Second
+
+// slotStates asks the coordinators.
+func (l *Lane) slotStates(ctx context.Context) (slotStates, error) {
+	ctx, cancel := context.WithTimeout(ctx, slotsPatience)
+	defer cancel()
+	return l.broker.Slots(ctx)
+}
+
+// part parts transactions that are open into those that hang, as far as it is known, and those
+// whose marker is owed.
+func (all *slotStates) part(open []OpenTransaction) (hang, owed []OpenTransaction) {
+	for _, t := range open {
+		if slices.ContainsFunc(all[:], func(s Slot) bool { return s.Producer == t.Producer && slices.Contains(s.Owed, t.TopicPartition) }) {
+			owed = append(owed, t)
+		} else {
+			hang = append(hang, t)
+		}
+	}
+	return hang, owed
 }
 
 // looks counts how often a transaction was seen open, one time after the other.
@@ -382,9 +418,14 @@ func (l looks) look(open []OpenTransaction) (again []OpenTransaction) {
 	return again
 }
 
-// markersPatience is how long the markers of the last commit may take after a
-// connection was lost.
-const markersPatience = 5 * time.Second
+const (
+	// markersPatience is how long the markers of the last commit may take after a
+	// connection was lost, if the coordinator does not say that it has yet to write them.
+	markersPatience = 5 * time.Second
+	// owedPatience is how long they may take if it does. A takeover waits for the same
+	// markers, and asks Kafka for far more.
+	owedPatience = time.Minute
+)
 
 // settle is called between two commits, after a connection was lost, or where the next
 // writes to a place that was unseen: Kafka may have been restarted. It returns once no transaction of the lane's slots is open,
@@ -393,14 +434,21 @@ const markersPatience = 5 * time.Second
 func (l *Lane) settle(ctx context.Context) error {
 	waited, began := time.Duration(0), l.time.Timer()
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		var slots slotStates // nothing is owed if nobody says so
+		if waited > 0 {
+			slots, _ = l.slotStates(ctx)
+		}
 		found, _, err := l.hanging(ctx, false)
 		patience := CommitTimeout
-		switch {
-		case err == nil && len(found) == 0:
+		if err == nil && len(found) == 0 {
 			return nil
-		case err == nil:
-			patience = markersPatience
-			err = fmt.Errorf("transactions hang: %v", found)
+		}
+		if err == nil {
+			if hang, _ := slots.part(found); len(hang) == 0 {
+				patience, err = owedPatience, fmt.Errorf("Kafka has yet to write the markers of %v", found)
+			} else {
+				patience, err = markersPatience, fmt.Errorf("transactions hang: %v", hang)
+			}
 		}
 		if max(waited, l.time.Timer().Sub(began)) > patience || !l.time.Pause(ctx, wait) {
 			return err

@@ -1,10 +1,13 @@
 package lane
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,9 +103,9 @@ func TestWhatHangsElsewhereIsSeenAgain(t *testing.T) {
 	l := newRing(t)
 	h := &hangs{open: OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: TopicPartition{"shop", 2}}}
 	l.broker = h
-	own, former := make(looks), make(looks)
+	seen := newWatched()
 	for n := range 2 {
-		got, err := l.lookAround(t.Context(), own, former)
+		got, err := l.lookAround(t.Context(), seen)
 		if err != nil || (got != nil) != (n == 1) {
 			t.Errorf("look %d: %+v, %v", n+1, got, err)
 		}
@@ -160,10 +163,10 @@ func TestWhatIsOwedAMarkerDoesNotHang(t *testing.T) {
 			o.has.Owed = append(o.has.Owed, o.open.TopicPartition)
 		}
 		l.broker = o
-		own, former := make(looks), make(looks)
+		seen := newWatched()
 		look := func() bool {
-			asks := len(own) > 0
-			got, err := l.lookAround(t.Context(), own, former)
+			asks := len(seen.own)+len(seen.owed) > 0
+			got, err := l.lookAround(t.Context(), seen)
 			if (err != nil) != (asks && o.silent) {
 				t.Errorf("%s: %v", c.name, err)
 			}
@@ -191,15 +194,84 @@ func TestWhatIsOwedAMarkerDoesNotHang(t *testing.T) {
 	}
 }
 
+// What is owed for long is told once, and what somebody else has open too: also where the coordinators
+// do not answer.
+func TestWhatIsOwedIsTold(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		l := newRing(t)
+		l.searched = true
+		var said bytes.Buffer
+		l.log = slog.New(slog.NewTextHandler(&said, nil))
+		o := &owes{has: Slot{Transaction: Transaction{1, 7}, Owed: []TopicPartition{l.own(l.topics.Orders)}}, silent: silent}
+		o.open = OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: l.own(l.topics.Orders)}
+		l.broker = o
+		l.elsewhere.note(o.open.TopicPartition) // it forwarded something
+		looks := 0
+		l.time.Pause = func(context.Context, time.Duration) bool { looks++; return looks <= 10 }
+		must(t, l.Watch(t.Context()))
+		owed := strings.Count(said.String(), "Kafka has yet to write the marker of a commit")
+		others := strings.Count(said.String(), "somebody's transaction keeps the inputs")
+		if silent && owed != 0 || !silent && owed != 1 || others != 1 {
+			t.Errorf("silent %t: it told %d times of what is owed, and %d times of what stands on the inputs:\n%s", silent, owed, others, &said)
+		}
+	}
+}
+
+// After a lost connection markers may take long where their coordinator says that it has yet to write
+// them: a takeover would wait for the same. What nobody owes is taken over sooner.
+func TestALaneSettlesOnceKafkaHasWrittenWhatItOwes(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		owed    bool
+		silent  bool
+		written time.Duration // after which it is
+		gives   time.Duration // after which it gives up, 0 for never
+	}{
+		{name: "owed for long", owed: true, written: 30 * time.Second},
+		{name: "owed for too long", owed: true, written: time.Hour, gives: owedPatience},
+		{name: "it hangs", written: time.Hour, gives: markersPatience},
+		{name: "nobody says", owed: true, silent: true, written: time.Hour, gives: markersPatience},
+	} {
+		l := newRing(t)
+		o := &owes{has: Slot{Transaction: Transaction{1, 7}}, silent: c.silent}
+		o.open = OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: l.own(l.topics.Journal)}
+		if c.owed {
+			o.has.Owed = []TopicPartition{o.open.TopicPartition}
+		}
+		l.broker = o
+		waited := time.Duration(0)
+		l.time.Pause = func(_ context.Context, d time.Duration) bool {
+			if waited += d; waited >= c.written {
+				o.open.TopicPartition = l.own("elsewhere")
+			}
+			return true
+		}
+		err := l.settle(t.Context())
+		if (err != nil) != (c.gives > 0) || c.gives > 0 && (waited < c.gives || waited > c.gives+2*time.Second) || c.gives == 0 && waited > c.written+time.Second {
+			t.Errorf("%s: after %s %v", c.name, waited, err)
+		}
+	}
+}
+
+// What is seen where the lane has written, and everywhere too, is one.
+func TestWhatHangsHereIsSeenOnce(t *testing.T) {
+	l := newRing(t)
+	l.broker = &hangs{open: OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}}
+	found, strange, err := l.hanging(t.Context(), true)
+	if err != nil || len(found) != 1 || len(strange) != 0 {
+		t.Errorf("found %+v, strange %+v, %v", found, strange, err)
+	}
+}
+
 // What hangs of a former id, and could not be ended, is tried again.
 func TestWhatCouldNotBeEndedIsTriedAgain(t *testing.T) {
 	l := newRing(t)
 	l.searched = true
 	h := &hangs{open: OpenTransaction{Transaction: Transaction{99, 1}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}}
 	l.broker = h
-	own, former := make(looks), make(looks)
+	seen := newWatched()
 	for n := range 4 { // the second one sees it again, and so does the fourth
-		if _, err := l.lookAround(t.Context(), own, former); (err != nil) != (n%2 == 1) {
+		if _, err := l.lookAround(t.Context(), seen); (err != nil) != (n%2 == 1) {
 			t.Errorf("look %d: %v", n+1, err)
 		}
 	}

@@ -43,23 +43,33 @@ steps:
 func TestABrokerIsKilled(t *testing.T) {
 	leftout.UnlessLong(t, "one of two brokers that is killed")
 	t.Parallel()
-	s := &twoBrokers{first: kafka.Own(t)}
-	var second *kafka.Broker
-	s.entered.then = func() { second = s.first.Second(t) }
-	s.killed.then = func() { second.Kill(t) }
-	s.back.then = func() { second.Start(t) }
-	all := map[string]func(*testing.T){
-		"of an agent": s.ofAnAgent, "of a caller": s.ofACaller, "of dead letters": s.ofDeadLetters,
-		"while instances start": s.whileInstancesStart,
+	all := map[string]func(*twoBrokers, *testing.T){
+		"of an agent": (*twoBrokers).ofAnAgent, "of a caller": (*twoBrokers).ofACaller, "of dead letters": (*twoBrokers).ofDeadLetters,
+		"while instances start": (*twoBrokers).whileInstancesStart,
 	}
-	for _, m := range []*meeting{&s.entered, &s.ready, &s.killed, &s.back} {
-		m.missing, m.done = len(all), make(chan struct{})
+	s := &twoBrokers{first: kafka.Own(t)}
+	meetings := []*meeting{&s.entered, &s.ready, &s.killed, &s.back}
+	for _, m := range meetings {
+		m.over = make(chan struct{})
+		m.coming.Add(len(all))
 	}
 	var running sync.WaitGroup // all of them, however few tests may run side by side: they wait for each other
 	for name, test := range all {
-		running.Go(func() { t.Run(name, test) })
+		running.Go(func() { t.Run(name, func(t *testing.T) { test(s, t) }) })
 	}
-	running.Wait()
+	n := 0
+	defer func() { // nobody waits for what fails here
+		for _, m := range meetings[n:] {
+			close(m.over)
+		}
+		running.Wait()
+	}()
+	for _, then := range []func(){func() { s.second = s.first.Second(t) }, func() {}, func() { s.second.Kill(t) }, func() { s.second.Start(t) }} {
+		meetings[n].coming.Wait()
+		then()
+		close(meetings[n].over)
+		n++
+	}
 }
 
 // An agent whose requests are on a broker that is killed while it is written to is
@@ -179,9 +189,10 @@ func (w *world) move(partition int32, topics ...string) {
 
 // twoBrokers are what several tests share, and where they wait for each other.
 type twoBrokers struct {
-	first *kafka.Broker
+	first, second *kafka.Broker
 	// All have what is theirs on the first; all have what they need on the second, and are about to write; it is killed; it is back.
 	entered, ready, killed, back meeting
+	starting                     sync.Mutex // a world at a time
 }
 
 // besides is one of these tests: a world on the two brokers.
@@ -198,49 +209,44 @@ type besides struct {
 func (s *twoBrokers) enter(t *testing.T) *besides {
 	t.Helper()
 	w := new(besides)
-	entered := s.entered.come()
-	w.ready, w.killed, w.back = s.ready.come(), s.killed.come(), s.back.come()
-	t.Cleanup(func() { // the others do not wait for one that has failed
+	entered := s.entered.one()
+	w.ready, w.killed, w.back = s.ready.one(), s.killed.one(), s.back.one()
+	leave := func() { // the others do not wait for one that has failed
 		entered()
 		w.ready()
-		killed, back := w.killed(), w.back()
-		<-killed
-		<-back
-	})
-	w.world = newWorld(t, s.first)
-	w.instance = w.Run("i-1", t.TempDir())
-	w.Register(w.instance, near)
-	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
-	w.serve("at-hand", echo, "it")
-	w.Submit("warm", `{"workflow":"near"}`)
-	w.order(w.instance, "warm", in(projections.Processed))
-	<-entered()
+		w.killed()
+		w.back()
+	}
+	t.Cleanup(leave) // also where there is no world
+	s.starting.Lock()
+	func() {
+		defer s.starting.Unlock()
+		w.world = newWorld(t, s.first)
+		w.instance = w.Run("i-1", t.TempDir())
+		w.Register(w.instance, near)
+		echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
+		w.serve("at-hand", echo, "it")
+		w.Submit("warm", `{"workflow":"near"}`)
+		w.order(w.instance, "warm", in(projections.Processed))
+	}()
+	t.Cleanup(leave) // before the world ends, which may take long
+	if <-entered(); s.second == nil {
+		t.Fatal("there is no second broker")
+	}
 	return w
 }
 
-// meeting is where tests wait for each other. What is to be done once all have come is done once.
+// meeting is where tests wait for each other, and for what is done once all have come.
 type meeting struct {
-	then func() // nil for nothing
-
-	mu      sync.Mutex
-	missing int
-	done    chan struct{}
+	coming sync.WaitGroup
+	over   chan struct{}
 }
 
-// come is by which one comes, however often it is called. What it returns is closed once all have.
-func (m *meeting) come() func() <-chan struct{} {
+// one is one that comes by calling it, once or more often. What it returns is closed once the meeting is over.
+func (m *meeting) one() (comes func() <-chan struct{}) {
 	return sync.OnceValue(func() <-chan struct{} {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.missing--; m.missing == 0 {
-			go func() {
-				defer close(m.done)
-				if m.then != nil {
-					m.then()
-				}
-			}()
-		}
-		return m.done
+		m.coming.Done()
+		return m.over
 	})
 }
 
