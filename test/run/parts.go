@@ -53,8 +53,8 @@ const (
 const raced = "atexit_sleep_ms=100 clear_shadow_mmap_threshold=8388608"
 
 // unchecked has the detector not look at what is done with unsafe pointers, which is a twentieth of what it takes: no code of
-// Waybill's has any, but a test that looks into Kafka's client. It is in the environment, so that a program that tests build is compiled in the same way.
-const unchecked = "-gcflags=all=-d=checkptr=0"
+// Waybill's has any, but a test that looks into Kafka's client. What a debugger reads is left out as in the Makefile. It is in the environment, so that a program that tests build is compiled in the same way.
+const unchecked = "'-gcflags=all=-d=checkptr=0 -dwarf=false'"
 
 // part is one run of go test.
 type part struct {
