@@ -445,7 +445,7 @@ func (l *Lane) settle(ctx context.Context) error {
 		}
 		if err == nil {
 			if hang, _ := slots.part(found); len(hang) == 0 {
-				patience, err = owedPatience, fmt.Errorf("Kafka has yet to write the markers of %v", found)
+				patience, err = owedPatience, fmt.Errorf("their markers are yet to be written by Kafka: %v", found)
 			} else {
 				patience, err = markersPatience, fmt.Errorf("transactions hang: %v", hang)
 			}

@@ -188,7 +188,8 @@ func TestWhatIsOwedAMarkerDoesNotHang(t *testing.T) {
 			}
 		}
 		o.has.Owed, o.silent = nil, false // forgotten
-		if !look() && !look() {
+		first := look()
+		if second := look(); !first && !second {
 			t.Errorf("%s: it hangs, and nobody sees it", c.name)
 		}
 	}
