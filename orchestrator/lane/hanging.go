@@ -418,14 +418,9 @@ func (l looks) look(open []OpenTransaction) (again []OpenTransaction) {
 	return again
 }
 
-const (
-	// markersPatience is how long the markers of the last commit may take after a
-	// connection was lost, if the coordinator does not say that it has yet to write them.
-	markersPatience = 5 * time.Second
-	// owedPatience is how long they may take if it does. A takeover waits for the same
-	// markers, and asks Kafka for far more.
-	owedPatience = time.Minute
-)
+// markersPatience is how long the markers of the last commit may take after a
+// connection was lost.
+const markersPatience = 5 * time.Second
 
 // settle is called between two commits, after a connection was lost, or where the next
 // writes to a place that was unseen: Kafka may have been restarted. It returns once no transaction of the lane's slots is open,
@@ -434,21 +429,14 @@ const (
 func (l *Lane) settle(ctx context.Context) error {
 	waited, began := time.Duration(0), l.time.Timer()
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		var slots slotStates // nothing is owed if nobody says so
-		if waited > 0 {
-			slots, _ = l.slotStates(ctx)
-		}
 		found, _, err := l.hanging(ctx, false)
 		patience := CommitTimeout
-		if err == nil && len(found) == 0 {
+		switch {
+		case err == nil && len(found) == 0:
 			return nil
-		}
-		if err == nil {
-			if hang, _ := slots.part(found); len(hang) == 0 {
-				patience, err = owedPatience, fmt.Errorf("their markers are yet to be written by Kafka: %v", found)
-			} else {
-				patience, err = markersPatience, fmt.Errorf("transactions hang: %v", hang)
-			}
+		case err == nil:
+			patience = markersPatience
+			err = fmt.Errorf("transactions hang: %v", found)
 		}
 		if max(waited, l.time.Timer().Sub(began)) > patience || !l.time.Pause(ctx, wait) {
 			return err

@@ -218,42 +218,6 @@ func TestWhatIsOwedIsTold(t *testing.T) {
 	}
 }
 
-// After a lost connection markers may take long where their coordinator says that it has yet to write
-// them: a takeover would wait for the same. What nobody owes is taken over sooner.
-func TestALaneSettlesOnceKafkaHasWrittenWhatItOwes(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		owed    bool
-		silent  bool
-		written time.Duration // after which it is
-		gives   time.Duration // after which it gives up, 0 for never
-	}{
-		{name: "owed for long", owed: true, written: 30 * time.Second},
-		{name: "owed for too long", owed: true, written: time.Hour, gives: owedPatience},
-		{name: "it hangs", written: time.Hour, gives: markersPatience},
-		{name: "nobody says", owed: true, silent: true, written: time.Hour, gives: markersPatience},
-	} {
-		l := newRing(t)
-		o := &owes{has: Slot{Transaction: Transaction{1, 7}}, silent: c.silent}
-		o.open = OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: l.own(l.topics.Journal)}
-		if c.owed {
-			o.has.Owed = []TopicPartition{o.open.TopicPartition}
-		}
-		l.broker = o
-		waited := time.Duration(0)
-		l.time.Pause = func(_ context.Context, d time.Duration) bool {
-			if waited += d; waited >= c.written {
-				o.open.TopicPartition = l.own("elsewhere")
-			}
-			return true
-		}
-		err := l.settle(t.Context())
-		if (err != nil) != (c.gives > 0) || c.gives > 0 && (waited < c.gives || waited > c.gives+2*time.Second) || c.gives == 0 && waited > c.written+time.Second {
-			t.Errorf("%s: after %s %v", c.name, waited, err)
-		}
-	}
-}
-
 // What is seen where the lane has written, and everywhere too, is one.
 func TestWhatHangsHereIsSeenOnce(t *testing.T) {
 	l := newRing(t)
