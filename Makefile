@@ -6,9 +6,9 @@ GOLANGCI_LINT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/waybill/golangci-lint-$(
 
 # Everything is built in one way, the images' programs and those that the tests
 # build too, so that one build cache serves them all. What only a debugger reads takes compilers an eighth, and linkers a
-# third of their time: go build makes a program that has it.
+# third of their time: go build makes a program that has it. What somebody has in GOFLAGS comes after it, and wins.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath -gcflags=all=-dwarf=false -ldflags=-w)
+export GOFLAGS := $(strip -trimpath -gcflags=all=-dwarf=false -ldflags=-w $(shell go env GOFLAGS))
 
 # Each program that builds and lints may have more garbage, up to a bound, unless the environment says how much: otherwise a
 # compiler takes a fifth more of a processor, and golangci-lint twice as much.

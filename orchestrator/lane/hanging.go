@@ -323,9 +323,15 @@ func (l *Lane) Watch(ctx context.Context) error {
 
 // watched is what a lane that serves has seen open: of its slots, the same while the
 // coordinator had yet to write the marker, and of former ids of its slots.
-type watched struct{ own, owed, former looks }
+type watched struct {
+	own, owed, former looks
+	unknown           int // how often in a row nobody said what is owed
+}
 
-func newWatched() *watched { return &watched{make(looks), make(looks), make(looks)} }
+// unknownAtMost is how often in a row a coordinator does not say what it owes until nothing counts as owed.
+const unknownAtMost = 3
+
+func newWatched() *watched { return &watched{own: make(looks), owed: make(looks), former: make(looks)} }
 
 // lookAround returns a transaction of one of the lane's slots that it sees for the
 // second time. What it sees so often of a former id of a slot it ends itself, unless
@@ -343,12 +349,15 @@ func (l *Lane) lookAround(ctx context.Context, seen *watched) (*OpenTransaction,
 	for _, t := range found {
 		l.elsewhere.note(t.TopicPartition)
 	}
-	if unknown != nil {
+	if seen.unknown++; unknown == nil {
+		seen.unknown = 0
+	}
+	if unknown != nil && seen.unknown < unknownAtMost {
 		return nil, unknown // what was seen once is
 	}
 	found, owed := slots.part(found)
 	for _, t := range seen.owed.look(owed) {
-		l.log.Warn("Kafka has yet to write the marker of a commit: what is behind it cannot be read until it does",
+		l.log.Warn("Kafka has yet to write the marker of a transaction that has ended: what is behind it cannot be read until it does",
 			"topic", t.Topic, "on", t.Partition, "offset", t.Offset, "producer", t.Producer, "written", time.UnixMilli(t.Written))
 	}
 	if again := seen.own.look(found); len(again) > 0 {

@@ -43,40 +43,49 @@ steps:
 func TestABrokerIsKilled(t *testing.T) {
 	leftout.UnlessLong(t, "one of two brokers that is killed")
 	t.Parallel()
-	all := map[string]func(*twoBrokers, *testing.T){
-		"of an agent": (*twoBrokers).ofAnAgent, "of a caller": (*twoBrokers).ofACaller, "of dead letters": (*twoBrokers).ofDeadLetters,
-		"while instances start": (*twoBrokers).whileInstancesStart,
+	all := map[string]func(*guest, *testing.T){
+		"of an agent": (*guest).ofAnAgent, "of a caller": (*guest).ofACaller, "of dead letters": (*guest).ofDeadLetters,
+		"while instances start": (*guest).whileInstancesStart,
 	}
 	s := &twoBrokers{first: kafka.Own(t)}
-	meetings := []*meeting{&s.entered, &s.ready, &s.killed, &s.back}
-	for _, m := range meetings {
-		m.over = make(chan struct{})
-		m.coming.Add(len(all))
+	for n := range s.meetings {
+		s.meetings[n].over = make(chan struct{})
+		s.meetings[n].coming.Add(len(all))
 	}
 	var running sync.WaitGroup // all of them, however few tests may run side by side: they wait for each other
 	for name, test := range all {
-		running.Go(func() { t.Run(name, func(t *testing.T) { test(s, t) }) })
+		running.Go(func() {
+			g := s.guest()
+			defer g.leave() // also where -run leaves it out
+			t.Run(name, func(t *testing.T) { test(g, t) })
+		})
 	}
 	n := 0
 	defer func() { // nobody waits for what fails here
-		for _, m := range meetings[n:] {
-			close(m.over)
+		for ; n < len(s.meetings); n++ {
+			close(s.meetings[n].over)
 		}
 		running.Wait()
 	}()
-	for _, then := range []func(){func() { s.second = s.first.Second(t) }, func() {}, func() { s.second.Kill(t) }, func() { s.second.Start(t) }} {
-		meetings[n].coming.Wait()
-		then()
-		close(meetings[n].over)
-		n++
+	for ; n < len(s.meetings); n++ {
+		s.meetings[n].coming.Wait()
+		switch n {
+		case entered:
+			s.second = s.first.Second(t)
+		case killed:
+			s.second.Kill(t)
+		case back:
+			s.second.Start(t)
+		}
+		close(s.meetings[n].over)
 	}
 }
 
 // An agent whose requests are on a broker that is killed while it is written to is
 // away. Nobody else's order waits for that broker, also under another owner, and
 // when it is back the agent's go on.
-func (s *twoBrokers) ofAnAgent(t *testing.T) {
-	w := s.enter(t)
+func (g *guest) ofAnAgent(t *testing.T) {
+	w := g.enter(t)
 	w.put(w.Topic("requests.away"), partitions)
 	w.Register(w.instance, far)
 	w.tried(`{"workflow":"far"}`, "near")
@@ -85,8 +94,8 @@ func (s *twoBrokers) ofAnAgent(t *testing.T) {
 // A caller's own topic on a broker that is killed while it is written to holds up
 // nobody, not even the orders that name it: only their status messages wait, and come
 // when it is back. So it is under another owner, too.
-func (s *twoBrokers) ofACaller(t *testing.T) {
-	w := s.enter(t)
+func (g *guest) ofACaller(t *testing.T) {
+	w := g.enter(t)
 	topic := w.Namespace + "-shop"
 	w.put(topic, 3)
 	w.Callers = append(w.Callers, topic)
@@ -102,8 +111,8 @@ func (s *twoBrokers) ofACaller(t *testing.T) {
 // A partition of the topics for alerts and dead letters on a broker that is killed stops
 // nobody, not even who has dead letters for it: they are in another one. So it is under
 // another owner, too.
-func (s *twoBrokers) ofDeadLetters(t *testing.T) {
-	w := s.enter(t)
+func (g *guest) ofDeadLetters(t *testing.T) {
+	w := g.enter(t)
 	i := w.instance
 	w.move(1, w.Topics.Alerts, w.Topics.DeadLetters)
 	const n = 30
@@ -132,8 +141,8 @@ func (s *twoBrokers) ofDeadLetters(t *testing.T) {
 
 // Instances that start while a partition of the journal and of all inputs has no leader
 // serve and follow all others, and that one when its leader is back.
-func (s *twoBrokers) whileInstancesStart(t *testing.T) {
-	w := s.enter(t)
+func (g *guest) whileInstancesStart(t *testing.T) {
+	w := g.enter(t)
 	const lost = 1
 	w.move(lost, w.Topics.Partitioned()...)
 	w.instance.Stop()
@@ -187,12 +196,46 @@ func (w *world) move(partition int32, topics ...string) {
 	})
 }
 
-// twoBrokers are what several tests share, and where they wait for each other.
+// Where tests on two brokers meet: all have what is theirs on the first; all have what they need on the second, and are
+// about to write; it is killed; it is back.
+const (
+	entered = iota
+	ready
+	killed
+	back
+	meetings
+)
+
+// twoBrokers are what several tests share.
 type twoBrokers struct {
 	first, second *kafka.Broker
-	// All have what is theirs on the first; all have what they need on the second, and are about to write; it is killed; it is back.
-	entered, ready, killed, back meeting
-	starting                     sync.Mutex // a world at a time
+	meetings      [meetings]meeting
+	starting      sync.Mutex // a world at a time
+}
+
+// guest is one of these tests, which comes to all meetings: a second time is none.
+type guest struct {
+	*twoBrokers
+	comes [meetings]func() <-chan struct{} // what they return is closed once the meeting is over
+}
+
+func (s *twoBrokers) guest() *guest {
+	g := &guest{twoBrokers: s}
+	for n := range g.comes {
+		m := &s.meetings[n]
+		g.comes[n] = sync.OnceValue(func() <-chan struct{} {
+			m.coming.Done()
+			return m.over
+		})
+	}
+	return g
+}
+
+// leave has nobody wait for it any more.
+func (g *guest) leave() {
+	for _, come := range g.comes {
+		come()
+	}
 }
 
 // besides is one of these tests: a world on the two brokers.
@@ -206,22 +249,13 @@ type besides struct {
 
 // enter runs an instance with all that is its own on the first broker, and returns once
 // the second is there.
-func (s *twoBrokers) enter(t *testing.T) *besides {
+func (g *guest) enter(t *testing.T) *besides {
 	t.Helper()
-	w := new(besides)
-	entered := s.entered.one()
-	w.ready, w.killed, w.back = s.ready.one(), s.killed.one(), s.back.one()
-	leave := func() { // the others do not wait for one that has failed
-		entered()
-		w.ready()
-		w.killed()
-		w.back()
-	}
-	t.Cleanup(leave) // also where there is no world
-	s.starting.Lock()
+	w := &besides{ready: g.comes[ready], killed: g.comes[killed], back: g.comes[back]}
+	g.starting.Lock()
 	func() {
-		defer s.starting.Unlock()
-		w.world = newWorld(t, s.first)
+		defer g.starting.Unlock()
+		w.world = newWorld(t, g.first)
 		w.instance = w.Run("i-1", t.TempDir())
 		w.Register(w.instance, near)
 		echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
@@ -229,8 +263,8 @@ func (s *twoBrokers) enter(t *testing.T) *besides {
 		w.Submit("warm", `{"workflow":"near"}`)
 		w.order(w.instance, "warm", in(projections.Processed))
 	}()
-	t.Cleanup(leave) // before the world ends, which may take long
-	if <-entered(); s.second == nil {
+	t.Cleanup(g.leave) // before its world ends, which may take long
+	if <-g.comes[entered](); g.second == nil {
 		t.Fatal("there is no second broker")
 	}
 	return w
@@ -240,14 +274,6 @@ func (s *twoBrokers) enter(t *testing.T) *besides {
 type meeting struct {
 	coming sync.WaitGroup
 	over   chan struct{}
-}
-
-// one is one that comes by calling it, once or more often. What it returns is closed once the meeting is over.
-func (m *meeting) one() (comes func() <-chan struct{}) {
-	return sync.OnceValue(func() <-chan struct{} {
-		m.coming.Done()
-		return m.over
-	})
 }
 
 // put makes a topic whose only replicas are on the second broker.
