@@ -128,13 +128,15 @@ func TestWhatASlotOwes(t *testing.T) {
 	topics := journal(t, b)
 	k := reached(t, b, topics)
 	states := []string{"PrepareCommit", "PrepareAbort", "Ongoing", "CompleteCommit"}
+	var ids []string
+	for slot := range states {
+		ids = append(ids, TransactionalID(topics, 0, slot))
+	}
 	b.Fake.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		told := r.ResponseKind().(*kmsg.DescribeTransactionsResponse)
 		for _, id := range r.(*kmsg.DescribeTransactionsRequest).TransactionalIDs {
 			is := kmsg.NewDescribeTransactionsResponseTransactionState()
-			slot := slices.IndexFunc(states, func(state string) bool {
-				return id == TransactionalID(topics, 0, slices.Index(states, state))
-			})
+			slot := slices.Index(ids, id)
 			is.TransactionalID, is.State, is.ProducerID, is.ProducerEpoch = id, states[slot], int64(slot), 7
 			topic := kmsg.NewDescribeTransactionsResponseTransactionStateTopic()
 			topic.Topic, topic.Partitions = topics.Journal, []int32{0, 3}

@@ -349,10 +349,9 @@ func (l *Lane) lookAround(ctx context.Context, seen *watched) (*OpenTransaction,
 	for _, t := range found {
 		l.elsewhere.note(t.TopicPartition)
 	}
-	if seen.unknown++; unknown == nil {
+	if unknown == nil {
 		seen.unknown = 0
-	}
-	if unknown != nil && seen.unknown < unknownAtMost {
+	} else if seen.unknown++; seen.unknown < unknownAtMost {
 		return nil, unknown // what was seen once is
 	}
 	found, owed := slots.part(found)
