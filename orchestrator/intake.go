@@ -33,8 +33,8 @@ type entry struct {
 	answer chan error // has room for one
 }
 
-// put puts a record into the partition that it names. Once ctx has ended, or the patience is
-// over, it returns the context's error, and the record may be on Kafka, or get there for as
+// put puts a record into the partition that it names, unless ctx has ended before. Once it has, or the patience is
+// over, put returns the context's error, and the record may be on Kafka, or get there for as
 // long as the patience with its batch lasts.
 func (in *intake) put(ctx context.Context, r *kgo.Record) error {
 	until := time.Now().Add(in.patience)
@@ -42,7 +42,7 @@ func (in *intake) put(ctx context.Context, r *kgo.Record) error {
 	defer cancel()
 	// Who has left does not look at the record: the client may be at it.
 	at, e := lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}, &entry{r, make(chan error, 1)}
-	for {
+	for ctx.Err() == nil {
 		in.join(at, e)
 		select {
 		case err := <-e.answer:
@@ -55,9 +55,9 @@ func (in *intake) put(ctx context.Context, r *kgo.Record) error {
 			r.Context = nil //nolint:fatcontext // it was the batch's, which has ended
 		case <-ctx.Done():
 			in.leave(at, e)
-			return ctx.Err()
 		}
 	}
+	return ctx.Err()
 }
 
 func (in *intake) join(at lane.TopicPartition, e *entry) {

@@ -289,6 +289,19 @@ func TestWhoHasLeftLeavesNothing(t *testing.T) {
 	})
 }
 
+// Who has hung up before it is asked for anything is told so, and nothing is done for nobody.
+func TestWhoHasHungUpAsksForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		ctx, hangUp := context.WithCancel(t.Context())
+		hangUp()
+		if err := <-d.asks(ctx, "orders", 1, "a", 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("who has hung up is told: %v", err)
+		}
+		d.gave()
+	})
+}
+
 // Before Kafka's client knows a topic it fails all that it has for it with the first. Who
 // still waits is not told of that.
 func TestWhatEndsWithAnotherPartitionIsTriedAgain(t *testing.T) {
