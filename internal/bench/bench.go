@@ -135,6 +135,8 @@ type Report struct {
 	// RequestsAnOrder are produce requests, and TransactionsAnOrder those that were ended, by commit or not.
 	RequestsAnOrder     float64 `json:"produce_requests_per_order,omitzero"`
 	TransactionsAnOrder float64 `json:"transactions_per_order,omitzero"`
+	// MarkersAnOrder are the markers by which Kafka ends a transaction, one in each partition to which it wrote.
+	MarkersAnOrder float64 `json:"markers_per_order,omitzero"`
 	// CPU is the processor time of this process over the time that passed: 1
 	// is one core.
 	CPU         float64 `json:"cpu_cores,omitzero"`
@@ -339,7 +341,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer l.close()
-	l.kafka = container
+	l.kafka, l.admin = container, admin
 	if o.Pipe > 0 {
 		if err := l.start(ctx, 1); err != nil {
 			return nil, err
@@ -483,34 +485,49 @@ func shared(ctx context.Context, instances []*orchestrator.Instance, partitions 
 
 // rebuilt says what an instance read that was ready after so long.
 func rebuilt(ctx context.Context, admin *kadm.Client, topics *events.Topics, took time.Duration) (*Rebuilt, error) {
-	ends, err := admin.ListEndOffsets(ctx, topics.Journal)
+	records, err := length(ctx, admin, topics.Journal)
+	if err != nil {
+		return nil, err
+	}
+	return &Rebuilt{Seconds: took.Seconds(), Records: records, RecordsPerSecond: float64(records) / took.Seconds()}, nil
+}
+
+// length is how many offsets the partitions of topics have had, of records and of the markers of transactions.
+func length(ctx context.Context, admin *kadm.Client, topics ...string) (n int64, err error) {
+	ends, err := admin.ListEndOffsets(ctx, topics...)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask for the length of the journal: %w", err)
+		return 0, fmt.Errorf("ask for the length of %s: %w", strings.Join(topics, ", "), err)
 	}
-	r := &Rebuilt{Seconds: took.Seconds()}
-	ends.Each(func(o kadm.ListedOffset) { r.Records += o.Offset })
-	r.RecordsPerSecond = float64(r.Records) / r.Seconds
-	return r, nil
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	return n, nil
+}
+
+// topicsOf are those of the run.
+func topicsOf(ctx context.Context, admin *kadm.Client, namespace string) (names []string, err error) {
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the topics of the run: %w", err)
+	}
+	for _, name := range topics.Names() {
+		if strings.HasPrefix(name, namespace+".") {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // remove deletes the topics of the run.
 func remove(admin *kadm.Client, namespace string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	topics, err := admin.ListTopics(ctx)
+	names, err := topicsOf(ctx, admin, namespace)
+	if err == nil {
+		_, err = admin.DeleteTopics(ctx, names...)
+	}
 	if err != nil {
-		return fmt.Errorf("remove the topics of the run: %w", err)
-	}
-	var names []string
-	for _, name := range topics.Names() {
-		if strings.HasPrefix(name, namespace+".") {
-			names = append(names, name)
-		}
-	}
-	if _, err := admin.DeleteTopics(ctx, names...); err != nil {
 		return fmt.Errorf("remove the topics of the run: %w", err)
 	}
 	return nil

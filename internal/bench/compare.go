@@ -187,6 +187,13 @@ func (s *setting) add(name string, value float64) {
 	s.runs[name] = append(s.runs[name], value)
 }
 
+// addMarkers adds how many there were, if that was measured.
+func (s *setting) addMarkers(n float64) {
+	if n > 0 {
+		s.add("markers/order", n)
+	}
+}
+
 // addMachines adds what the processors of the machine did, if that was measured.
 func (s *setting) addMachines(m Machine) {
 	if m.CPU > 0 {
@@ -276,6 +283,7 @@ func figures(reports []Report) map[string]*setting {
 			if r.RequestsAnOrder > 0 {
 				s.add("produce requests/order", r.RequestsAnOrder)
 				s.add("transactions/order", r.TransactionsAnOrder)
+				s.addMarkers(r.MarkersAnOrder)
 			}
 			s.add("MiB", r.Memory)
 			s.addMachines(r.Machine)
@@ -307,6 +315,7 @@ func figures(reports []Report) map[string]*setting {
 			s.add("us/order", g.CPUPerOrder)
 			s.add("produce requests/order", g.RequestsAnOrder)
 			s.add("transactions/order", g.TransactionsAnOrder)
+			s.addMarkers(g.MarkersAnOrder)
 			s.add("MiB", g.Memory)
 			s.addMachines(g.Machine)
 			s.addKafkas(g.Kafka)

@@ -51,7 +51,9 @@ type Rung struct {
 	RequestsAnOrder float64 `json:"produce_requests_per_order"`
 	// TransactionsAnOrder are those that were ended, by commit or not.
 	TransactionsAnOrder float64 `json:"transactions_per_order"`
-	Machine             Machine `json:"machine,omitzero"` // where the system is Linux
+	// MarkersAnOrder are the markers by which Kafka ends a transaction, one in each partition to which it wrote.
+	MarkersAnOrder float64 `json:"markers_per_order,omitzero"`
+	Machine        Machine `json:"machine,omitzero"` // where the system is Linux
 	Kafka               *Usage  `json:"kafka,omitempty"`
 	Pages               *Pages  `json:"pages,omitempty"`
 }
@@ -159,21 +161,26 @@ func (l *ladder) arrive(ctx context.Context, p *passages, due time.Time) bool {
 
 // used is what was used by now.
 type used struct {
-	at                     time.Time
-	orders                 int // that ended
-	cpu                    time.Duration
-	requests, transactions int64
-	memory                 float64
-	machine                machine
-	kafka                  *consumption
+	at                              time.Time
+	orders                          int // that ended
+	cpu                             time.Duration
+	requests, transactions, records int64
+	offsets                         int64 // of records and markers
+	memory                          float64
+	machine                         machine
+	kafka                           *consumption
 }
 
 func (l *ladder) used(ctx context.Context, p *passages) (u used, err error) {
 	if u.kafka, err = l.consumed(ctx); err != nil {
 		return u, err
 	}
+	if u.offsets, err = l.offsets(ctx); err != nil {
+		return u, err
+	}
 	u.at, u.orders, u.cpu, u.memory, u.machine = time.Now(), p.endedSoFar(), processorTime(), residentMiB(), theMachine()
 	u.requests, u.transactions = l.written.requests.Load(), l.written.transactions.Load()
+	u.records = l.written.records.Load()
 	return u, nil
 }
 
@@ -191,6 +198,7 @@ func (u *used) since(before *used, r *Rung) {
 	r.Machine = u.machine.since(before.machine)
 	r.RequestsAnOrder = each(float64(u.requests - before.requests))
 	r.TransactionsAnOrder = each(float64(u.transactions - before.transactions))
+	r.MarkersAnOrder = each(float64(u.offsets - before.offsets - (u.records - before.records)))
 	if u.kafka != nil {
 		r.Kafka = u.kafka.since(before.kafka, u.orders-before.orders)
 	}
