@@ -80,12 +80,15 @@ func TestTheSwitchToRequireLosesNoOrder(t *testing.T) {
 		w.serveFulfilment()
 		const orders = 200
 		id := func(n int) string { return fmt.Sprintf("o-%03d", n) }
+		begun := func(o *projections.Order) bool { return o.Steps[0].Attempt > 0 }
 		for n := range orders {
 			w.Submit(id(n), `{"workflow":"fulfilment"}`)
-			switch n {
+			switch n { // each has begun requests before the next comes, however quick callers are
 			case orders / 4:
+				w.order(i, id(0), begun)
 				keys.set(proof.Watch)
 			case orders / 2:
+				w.order(i, id(n-1), begun)
 				keys.set(proof.Require)
 			case 3 * orders / 4:
 				w.Run("i-2", t.TempDir(), keys.given)
