@@ -128,7 +128,7 @@ var parts = []part{
 		learn: "Each partition is a lane with transactions of its own. More of them than an instance needs make batches smaller, unless there is more under way to fill them.",
 	},
 	{
-		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 8", "--partitions 16", "--partitions 64"}, columns: loaded, profile: "--warm-up 20s " + brief + " --partitions 64",
+		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 8", "--partitions 16", "--partitions 64", "--partitions 256"}, columns: loaded, profile: "--warm-up 20s " + brief + " --partitions 64",
 		learn: "The same on Kafka, once it knows the new topics: 64 of them carry far less in their first seconds.",
 	},
 	{
