@@ -33,8 +33,8 @@ type entry struct {
 	answer chan error // has room for one
 }
 
-// put puts a record into the partition that it names, unless ctx has ended before. Once it has, or the patience is
-// over, put returns the context's error, and the record may be on Kafka, or get there for as
+// put puts a record into the partition that it names. If ctx has ended already, nothing is done. If it ends meanwhile, or the
+// patience does, put returns the context's error, and the record may be on Kafka, or get there for as
 // long as the patience with its batch lasts.
 func (in *intake) put(ctx context.Context, r *kgo.Record) error {
 	until := time.Now().Add(in.patience)

@@ -250,7 +250,7 @@ func printLadder(r *bench.Report, row func(...any)) {
 	row("Broker", fmt.Sprintf("%s, %d partitions", r.Broker, r.Partitions))
 	row("Orders", r.Describe())
 	row()
-	row("ORDERS/S", "REACHED", "P50 MS", "P90 MS", "P99 MS", "MAX MS", "FAILED", "US/ORDER", "KAFKA'S", "REQUESTS/ORDER", "TXNS/ORDER", "MIB", "KAFKA'S")
+	row("ORDERS/S", "REACHED", "P50 MS", "P90 MS", "P99 MS", "MAX MS", "FAILED", "US/ORDER", "KAFKA'S", "REQUESTS/ORDER", "TXNS/ORDER", "MARKERS/ORDER", "MIB", "KAFKA'S")
 	for _, g := range r.Rungs {
 		kafkaCPU, kafkaMemory := "-", "-"
 		if g.Kafka != nil {
@@ -258,7 +258,7 @@ func printLadder(r *bench.Report, row func(...any)) {
 		}
 		row(amount("%g", g.Rate), fmt.Sprintf("%.1f", g.Reached), amount("%.1f", g.P50), amount("%.1f", g.P90), amount("%.1f", g.P99), amount("%.1f", g.Max),
 			g.Failed, amount("%.0f", g.CPUPerOrder), kafkaCPU, amount("%.2f", g.RequestsAnOrder), amount("%.2f", g.TransactionsAnOrder),
-			amount("%.0f", g.Memory), kafkaMemory, verdict(&g))
+			amount("%.2f", g.MarkersAnOrder), amount("%.0f", g.Memory), kafkaMemory, verdict(&g))
 	}
 	if r.Consoles > 0 {
 		row()

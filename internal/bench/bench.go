@@ -135,8 +135,6 @@ type Report struct {
 	// RequestsAnOrder are produce requests, and TransactionsAnOrder those that were ended, by commit or not.
 	RequestsAnOrder     float64 `json:"produce_requests_per_order,omitzero"`
 	TransactionsAnOrder float64 `json:"transactions_per_order,omitzero"`
-	// MarkersAnOrder are the markers by which Kafka ends a transaction, one in each partition to which it wrote.
-	MarkersAnOrder float64 `json:"markers_per_order,omitzero"`
 	// CPU is the processor time of this process over the time that passed: 1
 	// is one core.
 	CPU         float64 `json:"cpu_cores,omitzero"`
@@ -205,7 +203,7 @@ const absent = "workflow: absent\nversion: 1\nsteps: [{name: only, agent: nobody
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o.Steps, o.Instances = cmp.Or(o.Steps, 3), cmp.Or(o.Instances, 1)
+	o.Steps, o.Instances, o.Logger = cmp.Or(o.Steps, 3), cmp.Or(o.Instances, 1), cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	var container *container
 	if o.KafkaContainer != "" {
 		if container, err = newContainer(o.KafkaContainer); err != nil {
@@ -341,7 +339,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer l.close()
-	l.kafka, l.admin = container, admin
+	l.kafka = container
 	if o.Pipe > 0 {
 		if err := l.start(ctx, 1); err != nil {
 			return nil, err
@@ -384,7 +382,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	if len(o.Rates) > 0 {
 		report.InFlight = 0
-		climber := &ladder{load: l, Options: &o, written: written}
+		climber := &ladder{load: l, Options: &o, written: written, admin: admin}
 		if o.Consoles > 0 {
 			if climber.consoles, err = openConsoles(ctx, instances[0], o.Consoles, o.Logger, start); err != nil {
 				return nil, err

@@ -160,7 +160,7 @@ func Summarize(reports []Report) (all []Summary) {
 		s := Summary{Setting: name, Figures: make(map[string]Spread)}
 		for figure, runs := range settings[name].runs {
 			middle, spread := median(runs)
-			s.Runs, s.Figures[figure] = len(runs), Spread{spread[0], middle, spread[1]}
+			s.Runs, s.Figures[figure] = max(s.Runs, len(runs)), Spread{spread[0], middle, spread[1]}
 		}
 		all = append(all, s)
 	}
@@ -185,13 +185,6 @@ func (s *setting) add(name string, value float64) {
 		s.names = append(s.names, name)
 	}
 	s.runs[name] = append(s.runs[name], value)
-}
-
-// addMarkers adds how many there were, if that was measured.
-func (s *setting) addMarkers(n float64) {
-	if n > 0 {
-		s.add("markers/order", n)
-	}
 }
 
 // addMachines adds what the processors of the machine did, if that was measured.
@@ -283,7 +276,6 @@ func figures(reports []Report) map[string]*setting {
 			if r.RequestsAnOrder > 0 {
 				s.add("produce requests/order", r.RequestsAnOrder)
 				s.add("transactions/order", r.TransactionsAnOrder)
-				s.addMarkers(r.MarkersAnOrder)
 			}
 			s.add("MiB", r.Memory)
 			s.addMachines(r.Machine)
@@ -315,7 +307,9 @@ func figures(reports []Report) map[string]*setting {
 			s.add("us/order", g.CPUPerOrder)
 			s.add("produce requests/order", g.RequestsAnOrder)
 			s.add("transactions/order", g.TransactionsAnOrder)
-			s.addMarkers(g.MarkersAnOrder)
+			if g.MarkersAnOrder > 0 {
+				s.add("markers/order", g.MarkersAnOrder)
+			}
 			s.add("MiB", g.Memory)
 			s.addMachines(g.Machine)
 			s.addKafkas(g.Kafka)

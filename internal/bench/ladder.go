@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/waybill-dev/waybill/events"
 )
 
@@ -51,11 +53,12 @@ type Rung struct {
 	RequestsAnOrder float64 `json:"produce_requests_per_order"`
 	// TransactionsAnOrder are those that were ended, by commit or not.
 	TransactionsAnOrder float64 `json:"transactions_per_order"`
-	// MarkersAnOrder are the markers by which Kafka ends a transaction, one in each partition to which it wrote.
+	// MarkersAnOrder are the markers by which Kafka ends a transaction, one in each partition to which it wrote; 0 if Kafka
+	// did not say how many offsets its topics had.
 	MarkersAnOrder float64 `json:"markers_per_order,omitzero"`
 	Machine        Machine `json:"machine,omitzero"` // where the system is Linux
-	Kafka               *Usage  `json:"kafka,omitempty"`
-	Pages               *Pages  `json:"pages,omitempty"`
+	Kafka          *Usage  `json:"kafka,omitempty"`
+	Pages          *Pages  `json:"pages,omitempty"`
 }
 
 // Usage is what Kafka's container used in the measured time.
@@ -71,6 +74,7 @@ type ladder struct {
 	*Options
 
 	written  *writes
+	admin    *kadm.Client
 	consoles *consoles // nil if there are none
 }
 
@@ -165,7 +169,7 @@ type used struct {
 	orders                          int // that ended
 	cpu                             time.Duration
 	requests, transactions, records int64
-	offsets                         int64 // of records and markers
+	offsets                         int64 // of records and markers; -1 if Kafka did not say
 	memory                          float64
 	machine                         machine
 	kafka                           *consumption
@@ -175,13 +179,25 @@ func (l *ladder) used(ctx context.Context, p *passages) (u used, err error) {
 	if u.kafka, err = l.consumed(ctx); err != nil {
 		return u, err
 	}
-	if u.offsets, err = l.offsets(ctx); err != nil {
-		return u, err
-	}
+	u.offsets = l.offsets(ctx)
 	u.at, u.orders, u.cpu, u.memory, u.machine = time.Now(), p.endedSoFar(), processorTime(), residentMiB(), theMachine()
 	u.requests, u.transactions = l.written.requests.Load(), l.written.transactions.Load()
 	u.records = l.written.records.Load()
 	return u, nil
+}
+
+// offsets are how many the run's topics have had. What of them is no record is a marker. All else is measured where Kafka does
+// not say, too.
+func (l *ladder) offsets(ctx context.Context) (n int64) {
+	names, err := topicsOf(ctx, l.admin, l.topics.Namespace)
+	if err == nil {
+		n, err = length(ctx, l.admin, names...)
+	}
+	if err != nil {
+		l.Logger.Warn("the markers of transactions are not counted", "error", err)
+		return -1
+	}
+	return n
 }
 
 // since notes what was used since before.
@@ -198,7 +214,9 @@ func (u *used) since(before *used, r *Rung) {
 	r.Machine = u.machine.since(before.machine)
 	r.RequestsAnOrder = each(float64(u.requests - before.requests))
 	r.TransactionsAnOrder = each(float64(u.transactions - before.transactions))
-	r.MarkersAnOrder = each(float64(u.offsets - before.offsets - (u.records - before.records)))
+	if u.offsets >= 0 && before.offsets >= 0 {
+		r.MarkersAnOrder = each(float64(u.offsets - before.offsets - (u.records - before.records)))
+	}
 	if u.kafka != nil {
 		r.Kafka = u.kafka.since(before.kafka, u.orders-before.orders)
 	}

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -27,7 +26,6 @@ type load struct {
 	shape    *Shape
 	producer *kgo.Client
 	statuses *kgo.Client
-	admin    *kadm.Client
 
 	next    atomic.Int64
 	tokens  chan struct{} // one for each order that may be under way
@@ -248,15 +246,6 @@ func (l *load) consumed(ctx context.Context) (*consumption, error) {
 	return l.kafka.read(ctx)
 }
 
-// offsets are how many the run's topics have had. What of them is no record is a marker.
-func (l *load) offsets(ctx context.Context) (int64, error) {
-	names, err := topicsOf(ctx, l.admin, l.topics.Namespace)
-	if err != nil {
-		return 0, err
-	}
-	return length(ctx, l.admin, names...)
-}
-
 func (l *load) measure(ctx context.Context, o *Options, report *Report, written *writes) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -296,10 +285,6 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	if err != nil {
 		return err
 	}
-	offsets, err := l.offsets(ctx)
-	if err != nil {
-		return err
-	}
 	l.take()
 	began, cpu, machine := time.Now(), processorTime(), theMachine()
 	records, bytes, wire := written.read()
@@ -319,10 +304,6 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	report.Machine = theMachine().since(machine)
 	records2, bytes2, wire2 := written.read()
 	requests2, transactions2 := written.requests.Load(), written.transactions.Load()
-	offsets2, err := l.offsets(ctx)
-	if err != nil {
-		return err
-	}
 	kafkas, err := l.consumed(ctx)
 	if err != nil {
 		return err
@@ -342,7 +323,6 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	report.WireBytesPerOrder = float64(wire2-wire) / orders
 	report.RequestsAnOrder = float64(requests2-requests) / orders
 	report.TransactionsAnOrder = float64(transactions2-transactions) / orders
-	report.MarkersAnOrder = float64(offsets2-offsets-(records2-records)) / orders
 	report.CPU = used.Seconds() / passed.Seconds()
 	report.CPUPerOrder = float64(used.Microseconds()) / orders
 	report.Memory = residentMiB()

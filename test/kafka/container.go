@@ -210,6 +210,7 @@ func startContainer(ctx context.Context, as manner) (*Broker, error) {
 	}
 	r := request(name, port, spare)
 	if as.lasting {
+		r.Env["KAFKA_LOG_SEGMENT_DELETE_DELAY_MS"] = "1000" // not in the midst of what is measured a minute later
 		delete(r.Env, "KAFKA_OPTS")
 		delete(r.Env, "KAFKA_JVM_PERFORMANCE_OPTS")
 	}

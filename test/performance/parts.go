@@ -35,7 +35,7 @@ func (p *part) each() (all []part) {
 }
 
 var (
-	loaded = []string{"orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "the machine's cores", "produce requests/order", "transactions/order", "markers/order"}
+	loaded = []string{"orders/s", "p50 ms", "p99 ms", "cores", "us/order", "MiB", "Kafka's cores", "Kafka's us/order", "Kafka's MiB", "the machine's cores", "produce requests/order", "transactions/order"}
 	rested = []string{"all owned s", "connections", "idle: cores", "idle: requests/s", "idle: MiB", "idle: Kafka's cores", "idle: Kafka's MiB"}
 	again  = []string{"owned again s", "owned without state s", "rebuilt records", "rebuilt records/s"}
 	alone  = []string{"one at a time: p50 ms", "one at a time: p99 ms"}
