@@ -106,6 +106,7 @@ func TestProblemTypes(t *testing.T) {
 		{s.orderError("o", "read", orchestrator.ErrSilent), kafkaSilent, true},
 		{s.orderError("o", "read", orchestrator.ErrElsewhere), "elsewhere", false},
 		{s.commandError("o", command, orchestrator.ErrNoOutcome), outcomeUnknown, true},
+		{s.commandError("o", command, orchestrator.ErrUnknownYet), notReady, true},
 		{s.commandError("o", command, orchestrator.ErrRefused), refusedByOwner, false},
 		{s.commandError("o", command, orchestrator.ErrOlderRelease), upgradeNeeded, false},
 		{s.commandError("o", command, errors.New("any")), kafkaSilent, true},
