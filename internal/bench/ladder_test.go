@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -16,6 +18,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -209,6 +214,22 @@ func TestMarkers(t *testing.T) {
 		if before.since(u, &none); u.offsets < 0 && none.MarkersAnOrder != 0 {
 			t.Errorf("of what is not known %v markers an order", none.MarkersAnOrder)
 		}
+	}
+}
+
+// Where Kafka does not say how long its topics are, it is logged, and all else is measured.
+func TestMarkersAreNotCounted(t *testing.T) {
+	client, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var said bytes.Buffer
+	l := &ladder{load: &load{topics: new(events.Topics)}, Options: &Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}, admin: kadm.NewClient(client)}
+	if n := l.offsets(ctx); n != -1 || !strings.Contains(said.String(), "the markers of transactions are not counted") {
+		t.Errorf("%d offsets are known, and it says %q", n, &said)
 	}
 }
 
