@@ -62,6 +62,7 @@ type owner interface {
 	Agents() map[string]lane.Agent
 	Callers() map[string]lane.Caller
 	Overdue() time.Time
+	Blocked() time.Time
 	Before(order, step string) (n int, found bool)
 	Narrows(h *lane.Halves)
 }

@@ -255,8 +255,11 @@ func TestAListingOfWhatIsThrownAway(t *testing.T) {
 	}
 	var read [][]int32
 	page := func(without []int32) (int, error) {
-		if read = append(read, without); len(read) == 1 {
+		switch read = append(read, without); len(read) {
+		case 1:
 			must(t, states[1].Reset())
+		case 10:
+			t.Fatalf("it reads again and again, without %v", without)
 		}
 		return len(read), nil
 	}

@@ -24,8 +24,10 @@ func (ends) Agents() map[string]lane.Agent     { return nil }
 func (ends) Before(_, _ string) (int, bool)    { return 0, false }
 func (ends) Callers() map[string]lane.Caller   { return nil }
 func (ends) Overdue() time.Time                { return time.Time{} }
+func (ends) Blocked() time.Time                { return time.Time{} }
 func (*waits) Callers() map[string]lane.Caller { return nil }
 func (*waits) Overdue() time.Time              { return time.Time{} }
+func (*waits) Blocked() time.Time              { return time.Time{} }
 func (*waits) Agents() map[string]lane.Agent   { return nil }
 func (*waits) Before(_, _ string) (int, bool)  { return 0, false }
 

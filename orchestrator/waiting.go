@@ -92,9 +92,16 @@ func (i *Instance) Agents() map[string]lane.Agent {
 
 // Overdue is since when that was due which was due first of what the lanes of this instance are to decide on; zero if nothing is. See
 // [lane.Lane.Overdue].
-func (i *Instance) Overdue() (first time.Time) {
+func (i *Instance) Overdue() time.Time { return i.first(owner.Overdue) }
+
+// Blocked is since when a transaction keeps readers of the partitions of this instance from going on; zero if none does. See
+// [lane.Lane.Blocked].
+func (i *Instance) Blocked() time.Time { return i.first(owner.Blocked) }
+
+// first is the earliest that one of its lanes says; zero if none says one.
+func (i *Instance) first(says func(owner) time.Time) (first time.Time) {
 	for _, l := range i.members.lanes() {
-		if since := l.Overdue(); first.IsZero() || !since.IsZero() && since.Before(first) {
+		if since := says(l); first.IsZero() || !since.IsZero() && since.Before(first) {
 			first = since
 		}
 	}

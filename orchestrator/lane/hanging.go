@@ -31,20 +31,21 @@ const spent = -1
 // hanging returns what hangs of the lane's slots where its transactions write, as
 // far as that is known, or everywhere. The producers must have initialised their
 // ids, which ended whatever the coordinator knew of. Strange is what is open of
-// producers that no slot has: it may be of ids that have run out, or of anybody.
+// producers that no slot has: it may be of ids that have run out, or of anybody. Unseen is
+// where nobody could look.
 //
 // A broker that does not answer about others' partitions holds nobody up: a lane
 // that serves asks again.
-func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []OpenTransaction, err error) {
+func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []OpenTransaction, unseen []TopicPartition, err error) {
 	asked := l.places()
 	open, unseen, err := l.broker.Open(ctx, asked...)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if everywhere {
 		others, more, silent, err := l.broker.Everywhere(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		unseen = append(unseen, more...)
 		if l.searched = silent == nil; silent != nil {
@@ -59,7 +60,7 @@ func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []O
 	}
 	ids, err := l.ids(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for _, t := range open {
 		t.slot = slices.IndexFunc(ids[:], func(id Transaction) bool { return id.Producer == t.Producer })
@@ -71,7 +72,7 @@ func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []O
 		}
 	}
 	l.unseen.looked(asked, unseen, found)
-	return found, strange, nil
+	return found, strange, unseen, nil
 }
 
 // ids are the producer ids and epochs of the lane's slots.
@@ -108,7 +109,7 @@ func (l *Lane) suspects(strange []OpenTransaction) (some []OpenTransaction) {
 // Anything else is aborted, as if it had never been: its inputs are read again.
 func (l *Lane) sweep(ctx context.Context) error {
 	// Everywhere: former owners wrote to the topics of callers, and forwarded.
-	found, strange, err := l.hanging(ctx, true)
+	found, strange, _, err := l.hanging(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -294,7 +295,7 @@ func (p *places) looked(asked, unseen []TopicPartition, found []OpenTransaction)
 // mends it. One that is seen twice hangs, unless its coordinator has yet to write the
 // marker: where Kafka is slow a takeover would make it slower. Of that it tells in the
 // log, and of one that somebody else has open on the inputs for so long: what is behind
-// them cannot be read until they end.
+// them cannot be read until they end. [Lane.Blocked] says since when.
 func (l *Lane) Watch(ctx context.Context) error {
 	seen, others := newWatched(), make(looks)
 	var inputs []TopicPartition
@@ -306,17 +307,18 @@ func (l *Lane) Watch(ctx context.Context) error {
 		if hang != nil {
 			return fmt.Errorf("a transaction hangs on %s partition %d from offset %d", hang.Topic, hang.Partition, hang.Offset)
 		}
-		open, _, failed := l.broker.Open(ctx, inputs...)
+		open, unseen, failed := l.broker.Open(ctx, inputs...)
 		if err = errors.Join(err, failed); err != nil {
 			l.log.Debug("cannot look for open transactions", "error", err)
 		}
-		if failed != nil {
-			continue
+		if failed == nil {
+			for _, t := range others.look(open, unseen, l.time.Timer()) {
+				l.log.Warn("somebody's transaction keeps the inputs behind it from being read until it ends",
+					"topic", t.Topic, "offset", t.Offset, "producer", t.Producer, "written", time.UnixMilli(t.Written))
+			}
 		}
-		for _, t := range others.look(open) {
-			l.log.Warn("somebody's transaction keeps the inputs behind it from being read until it ends",
-				"topic", t.Topic, "offset", t.Offset, "producer", t.Producer, "written", time.UnixMilli(t.Written))
-		}
+		since := earlier(others.again(), seen.owed.again())
+		l.blocked.Store(&since)
 	}
 	return nil
 }
@@ -342,7 +344,7 @@ func (l *Lane) lookAround(ctx context.Context, seen *watched) (*OpenTransaction,
 	if len(seen.own)+len(seen.owed)+len(seen.former) > 0 { // before it looks: what is not owed any more, and then open, hangs
 		slots, unknown = l.slotStates(ctx)
 	}
-	found, strange, err := l.hanging(ctx, !l.searched) // the takeover could not
+	found, strange, unseen, err := l.hanging(ctx, !l.searched) // the takeover could not
 	if err != nil {
 		return nil, err
 	}
@@ -355,15 +357,16 @@ func (l *Lane) lookAround(ctx context.Context, seen *watched) (*OpenTransaction,
 		return nil, unknown // what was seen once is
 	}
 	found, owed := slots.part(found)
-	for _, t := range seen.owed.look(owed) {
+	now := l.time.Timer()
+	for _, t := range seen.owed.look(owed, unseen, now) {
 		l.log.Warn("Kafka has yet to write the marker of a transaction that has ended: what is behind it cannot be read until it does",
 			"topic", t.Topic, "on", t.Partition, "offset", t.Offset, "producer", t.Producer, "written", time.UnixMilli(t.Written))
 	}
-	if again := seen.own.look(found); len(again) > 0 {
+	if again := seen.own.look(found, unseen, now); len(again) > 0 {
 		return &again[0], nil
 	}
 	former, _ := slots.part(l.suspects(strange))
-	former = seen.former.look(former)
+	former = seen.former.look(former, unseen, now)
 	if len(former) == 0 {
 		return nil, nil
 	}
@@ -409,21 +412,41 @@ func (all *slotStates) part(open []OpenTransaction) (hang, owed []OpenTransactio
 	return hang, owed
 }
 
-// looks counts how often a transaction was seen open, one time after the other.
-type looks map[OpenTransaction]int
+// looks are how often a transaction was seen open, one time after the other.
+type looks map[OpenTransaction]sighting
+
+type sighting struct {
+	times int
+	first time.Time
+}
 
 // look counts those that are open now, and returns what is seen for the second
-// time. A transaction that goes on, and writes more, is the same.
-func (l looks) look(open []OpenTransaction) (again []OpenTransaction) {
+// time. A transaction that goes on, and writes more, is the same. Of those that stand where nobody could look it is as it was.
+func (l looks) look(open []OpenTransaction, unseen []TopicPartition, now time.Time) (again []OpenTransaction) {
 	before := maps.Clone(l)
-	clear(l)
+	maps.DeleteFunc(l, func(t OpenTransaction, _ sighting) bool { return !slices.Contains(unseen, t.TopicPartition) })
 	for _, t := range open {
 		same := OpenTransaction{Transaction: t.Transaction, TopicPartition: t.TopicPartition, Offset: t.Offset}
-		if l[same] = before[same] + 1; l[same] == 2 {
+		is, known := before[same]
+		if !known {
+			is.first = now
+		}
+		if is.times++; is.times == 2 {
 			again = append(again, t)
 		}
+		l[same] = is
 	}
 	return again
+}
+
+// again is since when that is open which was seen first of what was seen more than once; zero if nothing was.
+func (l looks) again() (first time.Time) {
+	for _, is := range l {
+		if is.times > 1 {
+			first = earlier(first, is.first)
+		}
+	}
+	return first
 }
 
 // markersPatience is how long the markers of the last commit may take after a
@@ -437,7 +460,7 @@ const markersPatience = 5 * time.Second
 func (l *Lane) settle(ctx context.Context) error {
 	waited, began := time.Duration(0), l.time.Timer()
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		found, _, err := l.hanging(ctx, false)
+		found, _, _, err := l.hanging(ctx, false)
 		patience := CommitTimeout
 		switch {
 		case err == nil && len(found) == 0:

@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // opens is a broker that tells what is open, and nothing else.
@@ -66,7 +69,7 @@ func TestLooks(t *testing.T) {
 		{[]OpenTransaction{next}, 0},
 		{[]OpenTransaction{next}, 1},
 	} {
-		if again := l.look(c.open); len(again) != c.again {
+		if again := l.look(c.open, nil, time.Unix(int64(n), 0)); len(again) != c.again {
 			t.Errorf("look %d sees again %+v, and must %d", n+1, again, c.again)
 		}
 	}
@@ -228,11 +231,120 @@ func TestWhatIsOwedIsTold(t *testing.T) {
 	}
 }
 
+// mute is a broker whose coordinators never answer.
+type mute struct{ owes }
+
+func (*mute) Slots(ctx context.Context) (have [Slots]Slot, err error) {
+	<-ctx.Done()
+	return have, ctx.Err()
+}
+
+// A coordinator that never answers keeps a lane from looking for no longer than it may: what hangs is seen all the same.
+func TestWhatIsOwedIsNotWaitedForWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newRing(t)
+		l.searched = true
+		m := new(mute)
+		m.open = OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}
+		l.broker = m
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began, seen := time.Now(), newWatched()
+		for n := 1; ; n++ {
+			hang, _ := l.lookAround(ctx, seen)
+			if hang != nil {
+				break
+			}
+			if n > 10 {
+				t.Fatal("it hangs, and nobody sees it")
+			}
+		}
+		if took := time.Since(began); took > 5*slotsPatience {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// Readers are blocked since what keeps them back was seen first, on the inputs or of what is owed, once it was seen twice; as far
+// as is known while nobody says; and no more once it has ended. Nobody asks what is owed before something is open.
+func TestSinceWhenReadersAreBlocked(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		on    func(*events.Topics) string
+		first int
+	}{
+		{"somebody's, on the inputs", func(topics *events.Topics) string { return topics.Orders }, 0},
+		{"one whose marker is owed", func(topics *events.Topics) string { return topics.Status }, 1},
+	} {
+		l := newRing(t)
+		l.searched = true
+		at := l.own(c.on(l.topics))
+		b := &blocks{owes: owes{has: Slot{Transaction: Transaction{1, 7}, Owed: []TopicPartition{at}}}}
+		first := OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: at, Offset: 3}
+		later := first
+		later.Offset = 9
+		l.broker = b
+		var now time.Time
+		minute := func(n int) time.Time { return time.Date(2026, 1, 5, 12, n, 0, 0, time.UTC) }
+		l.time.Timer = func() time.Time { return now }
+		type look struct {
+			open          OpenTransaction
+			fails, unseen bool
+			blocked       time.Time // then
+		}
+		looks := []look{
+			{open: first, blocked: minute(c.first)},
+			{open: first, fails: true, blocked: minute(c.first)},
+			{open: first, unseen: true, blocked: minute(c.first)},
+			{open: first, blocked: minute(c.first)},
+			{open: later},
+			{open: later, blocked: minute(c.first + 5)},
+			{},
+		}
+		looks = append(slices.Repeat([]look{{open: first}}, c.first+1), looks...)
+		n := 0
+		l.time.Pause = func(context.Context, time.Duration) bool {
+			if n > 0 && !l.Blocked().Equal(looks[n-1].blocked) {
+				t.Errorf("%s: after look %d they are blocked since %s, and not %s", c.name, n, l.Blocked(), looks[n-1].blocked)
+			}
+			if n == len(looks) {
+				return false
+			}
+			b.open, b.fails, b.unseen, now = looks[n].open, looks[n].fails, nil, minute(n)
+			if looks[n].unseen {
+				b.unseen = []TopicPartition{at}
+			}
+			n++
+			return true
+		}
+		must(t, l.Watch(t.Context()))
+		if n != len(looks) {
+			t.Errorf("%s: it looked %d times", c.name, n)
+		}
+	}
+}
+
+// blocks is a broker on which what is open differs, and which may not say.
+type blocks struct {
+	owes
+	fails bool
+}
+
+func (b *blocks) Open(ctx context.Context, places ...TopicPartition) (open []OpenTransaction, unseen []TopicPartition, err error) {
+	if b.fails {
+		return nil, nil, errors.New("nobody answers")
+	}
+	if b.unseen != nil { // its leader is gone
+		return nil, b.unseen, nil
+	}
+	return b.owes.Open(ctx, places...)
+}
+
 // What is seen where the lane has written, and everywhere too, is one.
 func TestWhatHangsHereIsSeenOnce(t *testing.T) {
 	l := newRing(t)
 	l.broker = &hangs{open: OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}}
-	found, strange, err := l.hanging(t.Context(), true)
+	found, strange, _, err := l.hanging(t.Context(), true)
 	if err != nil || len(found) != 1 || len(strange) != 0 {
 		t.Errorf("found %+v, strange %+v, %v", found, strange, err)
 	}
@@ -302,7 +414,7 @@ func TestALaneWritesWhereItSees(t *testing.T) {
 		{opens{}, true, true},
 	} {
 		l.broker = c.broker
-		if _, _, err := l.hanging(ended, false); err != nil {
+		if _, _, _, err := l.hanging(ended, false); err != nil {
 			t.Fatal(err)
 		}
 		if err := commit(there.Topic); (err == nil) != c.writesThere {
@@ -317,7 +429,7 @@ func TestALaneWritesWhereItSees(t *testing.T) {
 	}
 	// It looks again when it has to.
 	l.broker = opens{unseen: []TopicPartition{there}}
-	if _, _, err := l.hanging(ended, false); err != nil {
+	if _, _, _, err := l.hanging(ended, false); err != nil {
 		t.Fatal(err)
 	}
 	l.broker = opens{}
@@ -337,7 +449,7 @@ func TestWhatIsUnseenConcernsWhoGoesThere(t *testing.T) {
 	world := l.world.(*still)
 	looks := func(unseen ...TopicPartition) {
 		l.broker = opens{unseen: unseen}
-		if _, _, err := l.hanging(ended, false); err != nil {
+		if _, _, _, err := l.hanging(ended, false); err != nil {
 			t.Fatal(err)
 		}
 	}

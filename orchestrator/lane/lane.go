@@ -158,6 +158,8 @@ type Lane struct {
 	read atomic.Int64
 	// overdue is since when that was due, in Unix milliseconds, which was due first of what is to be decided on, for them; 0 for nothing.
 	overdue atomic.Int64
+	// blocked is [Lane.Blocked], for them.
+	blocked atomic.Pointer[time.Time]
 	// shown is how it stands with agents, for them.
 	shown atomic.Pointer[map[string]Agent]
 	// callers is how it stands with callers' topics, for them.

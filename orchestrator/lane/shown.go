@@ -51,6 +51,16 @@ func (l *Lane) Overdue() time.Time {
 	return time.Time{}
 }
 
+// Blocked is since when a transaction was seen open that keeps readers from going on: somebody's, on the lane's inputs, or one of the
+// lane's that has ended, of which Kafka has yet to write a marker. It is zero if none was seen for longer than [Config.WatchEvery], or thrice that
+// for a marker; as long as Kafka does not say it is what was known last.
+func (l *Lane) Blocked() time.Time {
+	if since := l.blocked.Load(); since != nil {
+		return *since
+	}
+	return time.Time{}
+}
+
 // Caller is how a lane stands with a caller's own topic that is owed status messages, for
 // those who look on.
 type Caller struct {
