@@ -60,9 +60,10 @@ $(GOLANGCI_LINT):
 	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Check the code's form: gofmt, golangci-lint, which has go vet
+lint: $(GOLANGCI_LINT) ## Check the code's form: gofmt, golangci-lint, which has go vet; and that mutants compile
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
 	$(SELDOM) $(GOLANGCI_LINT) run ./...
+	$(SELDOM) go run ./test/mutants -compiles
 
 .PHONY: screenshots
 screenshots: ## Take the README's picture of the console anew, in Chromium

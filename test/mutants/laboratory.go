@@ -31,6 +31,12 @@ type result struct {
 	took        time.Duration
 }
 
+// ranOut is what a suite says that had no time left.
+const ranOut = "panic: test timed out"
+
+// late says that a suite ran out of time, which may be a neighbour's doing.
+func (r *result) late() bool { return strings.Contains(r.test, ranOut) }
+
 // hangs is when a suite is ended that did not end itself. Its own time-out
 // (-test.timeout) comes before.
 const hangs = 15 * time.Minute
@@ -46,20 +52,28 @@ func (l *laboratory) unbroken(ctx context.Context, mutants []mutant) error {
 				continue
 			}
 			seen[s] = true
-			began := time.Now()
-			test, said, err := l.binary(ctx, l.temporary, "", s, built)
-			if err == nil && test != "" {
-				err = fmt.Errorf("%s fails without any mutation:\n%s", test, said)
+			if err := l.passes(ctx, "", s, built); err != nil {
+				return err
 			}
-			if left := leftOut.FindString(said); err == nil && left != "" {
-				err = errors.New(left)
-			}
-			if err != nil {
-				return fmt.Errorf("suite %s: %w", s.name, err)
-			}
-			fmt.Fprintf(l.out, "suite    %-12s passes without a mutation  %s\n", s.name, time.Since(began).Round(100*time.Millisecond))
 		}
 	}
+	return nil
+}
+
+// passes fails unless a suite runs, whole, and finds nothing.
+func (l *laboratory) passes(ctx context.Context, overlay string, s *suite, built map[string]string) error {
+	began := time.Now()
+	test, said, err := l.binary(ctx, l.temporary, overlay, s, built)
+	if err == nil && test != "" {
+		err = fmt.Errorf("%s fails without any mutation:\n%s", test, said)
+	}
+	if left := leftOut.FindString(said); err == nil && left != "" {
+		err = errors.New(left)
+	}
+	if err != nil {
+		return fmt.Errorf("suite %s: %w", s.name, err)
+	}
+	fmt.Fprintf(l.out, "suite    %-12s passes without a mutation  %s\n", s.name, time.Since(began).Round(100*time.Millisecond))
 	return nil
 }
 
@@ -155,7 +169,7 @@ func (l *laboratory) binary(ctx context.Context, dir, overlay string, s *suite, 
 var (
 	failure = regexp.MustCompile(`(?m)^( *)--- FAIL: (\S+)`)
 	begun   = regexp.MustCompile(`(?m)^=== RUN +(\S+)`)
-	crashed = regexp.MustCompile(`(?m)^(panic: test timed out|panic: |fatal error: |the tests left goroutines behind|goleak: )`)
+	crashed = regexp.MustCompile(`(?m)^(` + ranOut + `|panic: |fatal error: |the tests left goroutines behind|goleak: )`)
 )
 
 // firstFailure names what failed first, and is no mere frame of others.

@@ -4,13 +4,20 @@
 //
 //	go run ./test/mutants                 # all
 //	go run ./test/mutants -run '^lane/'   # those of list/lane.txt
+//	go run ./test/mutants -compiles       # none: says which do not compile any more
+//	go run ./test/mutants -j 2 -conditions ./orchestrator/decide -suites 'plays decisions histories'
+//	                                      # none of the list: what each part of each condition is good for
 //
 // The tree is never touched: the Go tool compiles a mutated copy in place of the
-// file (-overlay). Each suite runs once without a mutation before all else.
+// file (-overlay). Each suite runs once without a mutation before all else. With -j
+// several run side by side; what was found by running out of time may have been found
+// by the others, and is tried again alone. A test that gives up by itself may do so
+// because of them, too: not more at a time than processors are for suites that only compute.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -31,9 +38,12 @@ import (
 func main() {
 	only := flag.String("run", "", "those mutants only whose ids match this `regexp`")
 	jobs := flag.Int("j", 1, "how many mutants at a time")
+	compile := flag.Bool("compiles", false, "run nothing, and say which do not compile")
+	in := flag.String("conditions", "", "leave out each part of each condition of this `package`, instead, and say of which none of the suites takes notice")
+	by := flag.String("suites", "", "those suites, by `name`, with spaces between them, the cheapest first")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *only, *jobs)
+	err := run(ctx, os.Stdout, *only, *jobs, *compile, *in, strings.Fields(*by))
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -41,7 +51,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, only string, jobs int) error {
+func run(ctx context.Context, out io.Writer, only string, jobs int, compile bool, in string, by []string) error {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -59,46 +69,80 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 	if len(mutants) == 0 {
 		return fmt.Errorf("no id matches %q", only)
 	}
+	if compile {
+		return compiles(ctx, root, mutants)
+	}
 	temporary, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(temporary)
+	l := &laboratory{root: root, temporary: temporary, out: out}
+	if in != "" {
+		var suites []*suite
+		for _, name := range by {
+			if all.suites[name] == nil {
+				return fmt.Errorf("there is no suite %q", name)
+			}
+			suites = append(suites, all.suites[name])
+		}
+		if len(suites) == 0 {
+			return errors.New("no suite is named: say which with -suites")
+		}
+		return conditions(ctx, out, l, in, suites, jobs)
+	}
 	known, err := newRecord(all.mutants)
 	if err != nil {
 		return err
 	}
 	commit := reliability.Commit(ctx)
-	l := &laboratory{root: root, temporary: temporary, out: out}
 
 	began := time.Now()
 	if err := l.unbroken(ctx, mutants); err != nil {
 		return err
 	}
 	results := make([]result, len(mutants))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range max(jobs, 1) {
-		workers.Go(func() {
-			for i := range next {
-				if results[i] = l.try(ctx, &mutants[i]); ctx.Err() != nil {
-					continue // what was cut off says nothing
-				}
-				fmt.Fprintln(out, results[i].line())
-				if err := known.add(ctx, &results[i], commit); err != nil {
-					fmt.Fprintln(out, err)
-				}
-			}
-		})
-	}
-	for i := range mutants {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	sideBySide(len(mutants), jobs, func(i int, alone bool) (again bool) {
+		results[i] = l.try(ctx, &mutants[i])
+		switch {
+		case ctx.Err() != nil: // what was cut off says nothing
+			return false
+		case !alone && results[i].late():
+			return true
+		}
+		fmt.Fprintln(out, results[i].line())
+		if err := known.add(ctx, &results[i], commit); err != nil {
+			fmt.Fprintln(out, err)
+		}
+		return false
+	})
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\n%s\n%s in %s\n", table(results), summary(results), time.Since(began).Round(time.Second))
 	return verdict(results)
+}
+
+// sideBySide tries n, so many at a time, and those again that say so, each alone.
+func sideBySide(n, jobs int, try func(i int, alone bool) (again bool)) {
+	next, late := make(chan int), make(chan int, n)
+	var workers sync.WaitGroup
+	for range max(jobs, 1) {
+		workers.Go(func() {
+			for i := range next {
+				if try(i, jobs <= 1) {
+					late <- i
+				}
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	close(late)
+	for i := range late {
+		try(i, true)
+	}
 }

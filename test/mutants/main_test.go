@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -25,6 +28,68 @@ func TestTheListFitsTheTree(t *testing.T) {
 		}
 		if err != nil {
 			t.Errorf("%s: %v", m.id, err)
+		}
+	}
+}
+
+// A test that has another name now does not leave its suite without a word.
+func TestTheSuitesNameTests(t *testing.T) {
+	all, err := readList(os.DirFS("list"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, s := range all.suites {
+		files, err := filepath.Glob(filepath.Join("../..", s.pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests := "" // \nTestOne\nTestTwo\n
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
+				tests += "\n" + m[1] + "\n"
+			}
+		}
+		for _, argument := range s.arguments {
+			for _, named := range namesIn(argument) {
+				if !strings.Contains(tests, named) {
+					t.Errorf("suite %s: no test of %s is named %q", s.name, s.pkg, named)
+				}
+			}
+		}
+	}
+}
+
+// namesIn are the names that a pattern of tests has, each behind a line's end: before one, too, if the whole is meant.
+func namesIn(argument string) (all []string) {
+	pattern, _, _ := strings.Cut(argument, "/") // that of their parts
+	whole := strings.HasSuffix(strings.TrimRight(pattern, "|"), ")$")
+	for _, at := range regexp.MustCompile(`Test\w*`).FindAllStringIndex(pattern, -1) {
+		named, behind := "\n"+pattern[at[0]:at[1]], pattern[at[1]:]
+		if strings.HasPrefix(behind, "$") || whole && (strings.HasPrefix(behind, "|") || strings.HasPrefix(behind, ")")) {
+			named += "\n"
+		}
+		all = append(all, named)
+	}
+	return all
+}
+
+func TestNamesIn(t *testing.T) {
+	for argument, want := range map[string][]string{
+		"-test.run=^(TestA|TestB)$":              {"\nTestA\n", "\nTestB\n"},
+		"-test.run=^(TestA$|TestB)":              {"\nTestA\n", "\nTestB"},
+		"-test.run=^TestA|^TestB":                {"\nTestA", "\nTestB"},
+		"-test.skip=^(TestA)$|/part|//part":      {"\nTestA\n"},
+		"-test.run=^(TestA(Live|Views)?|TestB)$": {"\nTestA", "\nTestB\n"},
+		"-test.run=^TestA$/embedded":             {"\nTestA\n"},
+		"-test.timeout=1m":                       nil,
+	} {
+		if got := namesIn(argument); !slices.Equal(got, want) {
+			t.Errorf("%s names %q, not %q", argument, got, want)
 		}
 	}
 }
@@ -100,6 +165,33 @@ func TestFirstFailure(t *testing.T) {
 	}
 }
 
+// What ran out of time beside others is tried again alone, once; nothing else is.
+func TestWhatWasLateIsTriedAlone(t *testing.T) {
+	late := result{test: firstFailure("=== RUN   TestA\npanic: test timed out after 1s\n")}
+	if failed := (&result{test: "TestA"}); !late.late() || failed.late() {
+		t.Error("what ran out of time is not told from what failed")
+	}
+	for _, jobs := range []int{0, 1, 3} {
+		var mu sync.Mutex
+		tries := make([][]bool, 10) // whether alone
+		sideBySide(len(tries), jobs, func(i int, alone bool) (again bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			tries[i] = append(tries[i], alone)
+			return !alone && i%4 == 0
+		})
+		for i, got := range tries {
+			want := []bool{jobs <= 1}
+			if jobs > 1 && i%4 == 0 {
+				want = append(want, true)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("of %d at a time %d was tried alone %v, not %v", jobs, i, got, want)
+			}
+		}
+	}
+}
+
 // The exit code says whether the list is true, in both directions.
 func TestVerdict(t *testing.T) {
 	known := mutant{id: "lane/known", survives: "nobody can know"}
@@ -165,6 +257,64 @@ func TestRecord(t *testing.T) {
 		if got := row.Get(c.name); got != c.want {
 			t.Errorf("%s, %s: %v instead of %s", c.id, c.name, got, c.want)
 		}
+	}
+}
+
+// What does not compile any more is said, whatever else the package has, and nothing of the others.
+func TestCompiles(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module core\n\ngo 1.21\n", "core.go": "package core\n\nfunc Double(n int) int {\n\tm := two()\n\treturn m * n\n}\n",
+		"other.go": "package core\n\nimport \"errors\"\n\nfunc two() int { return len(errors.New(\"to\").Error()) }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(id, old, instead string) mutant { return mutant{id: id, file: "core.go", old: old, new: instead} }
+	err := compiles(t.Context(), root, []mutant{
+		of("fine", "m * n", "m + n"), of("unused", "m * n", "n"), of("broken", "m * n", "m *"), of("unknown", "two()", "three()"), of("gone", "nothing", "something"),
+		{id: "no code", file: "core.html"},
+	})
+	want := []string{"unused: ", "declared and not used: m", "broken: ", "expected operand", "unknown: ", "undefined: three", "gone: ", "stands 0 times"}
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("%q is not in %q", w, err)
+		}
+	}
+	if err != nil && strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("four do not compile: %v", err)
+	}
+}
+
+// Each part of a condition is left out in turn, also where it has several itself; what a suite takes notice of is not said.
+func TestConditions(t *testing.T) {
+	root := t.TempDir()
+	const code = "package core\n\nconst never = true && false\n\nfunc All(a, b, c bool) bool { return a && b && (c || never) }\n"
+	for name, text := range map[string]string{
+		"go.mod": "module core\n\ngo 1.21\n", "core.go": code,
+		"core_test.go": "package core\n\nimport \"testing\"\n\nfunc TestAll(t *testing.T) {\n\tif !All(true, true, true) || All(true, false, true) || All(true, true, false) {\n\t\tt.Fatal()\n\t}\n}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said strings.Builder
+	lab := &laboratory{root: root, temporary: t.TempDir(), out: t.Output()}
+	if err := conditions(t.Context(), &said, lab, "./", []*suite{{name: "one", pkg: "./"}}, 2); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+	slices.Sort(lines)
+	want := []string{"", "5 parts of conditions of ./; nobody misses 2", "core.go:5: nobody misses  a  of  a && b", "core.go:5: nobody misses  never  of  c || never"}
+	if !slices.Equal(lines, want) {
+		t.Errorf("it says %q, not %q", lines, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(root, "core.go")); err != nil || string(text) != code {
+		t.Errorf("the tree has changed: %s, %v", text, err)
+	}
+	if err := conditions(t.Context(), &said, lab, "./", []*suite{{name: "none", pkg: "./", arguments: []string{"-test.run=Gone"}}}, 1); err == nil || !strings.Contains(err.Error(), "no tests to run") {
+		t.Error(err)
 	}
 }
 
