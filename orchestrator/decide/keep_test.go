@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,5 +26,19 @@ func TestWhatIsForgottenFitsTheJournal(t *testing.T) {
 		if size > events.MaxValue+EnvelopeSize || wishes < 900 {
 			t.Errorf("%s: the event has %d bytes, and %d orders go with it", what, size, wishes)
 		}
+	}
+}
+
+// What a text takes in a list is never less than what it takes there.
+func TestEscapedIsEnough(t *testing.T) {
+	for _, text := range []string{"", "o-1", `"`, `\`, "\x1f", "\x7f", "é", "\u2028", `a"b\c`} {
+		list, err := json.Marshal([]string{text})
+		must(t, err)
+		if got, takes := escaped(text), len(list)-len(`[]`)+len(`,`); got < takes {
+			t.Errorf("%q takes %d, and counts as %d", text, takes, got)
+		}
+	}
+	if n := escaped("o-1"); n != len(`"o-1",`) {
+		t.Errorf("what needs no escape counts as %d", n)
 	}
 }

@@ -452,3 +452,24 @@ func TestWhoBackfillsHasSubmitted(t *testing.T) {
 		t.Errorf("it was submitted by %q, and %q", o.SubmittedBy, o.Submitters)
 	}
 }
+
+// Ticks that wait go on to a schedule by which the same ones are found, and to no other.
+func TestSameTicks(t *testing.T) {
+	at := inspect.Curtain
+	one := events.Schedule{Cron: "0 7 * * *", Zone: "Europe/Zurich", Jitter: "1m", Start: at, End: at.Add(time.Hour), Workflow: "report"}
+	for name, differs := range map[string]func(*events.Schedule){
+		"cron": func(s *events.Schedule) { s.Cron = "0 8 * * *" }, "every": func(s *events.Schedule) { s.Every = "1h" },
+		"zone": func(s *events.Schedule) { s.Zone = "" }, "jitter": func(s *events.Schedule) { s.Jitter = "" },
+		"start": func(s *events.Schedule) { s.Start = time.Time{} }, "end": func(s *events.Schedule) { s.End = time.Time{} },
+	} {
+		other := one
+		if differs(&other); sameTicks(&one, &other) || sameTicks(&other, &one) {
+			t.Errorf("another %s has the same ticks", name)
+		}
+	}
+	other := one
+	other.Workflow, other.Overlap, other.Start, other.End = "bill", events.OverlapAllow, at.In(time.FixedZone("", 3600)), other.End.UTC()
+	if !sameTicks(&one, &other) {
+		t.Error("another workflow has other ticks")
+	}
+}
