@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -41,13 +42,22 @@ var leftOutCondition, _ = strconv.Atoi(os.Getenv("` + chosen + `"))
 func leavesOut(n int) bool { return n == leftOutCondition }
 `
 
-// conditions leaves out each part of each condition of a package, one at a time, and prints those of which no suite takes
+// conditions leaves out each part of each condition of a package, if its place matches, one at a time, and prints those of which no suite takes
 // notice. Nobody says beforehand which must be found: one may follow from another, or be for what cannot be. All are
 // built at once, and a run chooses.
-func conditions(ctx context.Context, out io.Writer, l *laboratory, pkg string, suites []*suite, jobs int) error {
+func conditions(ctx context.Context, out io.Writer, l *laboratory, pkg string, only *regexp.Regexp, suites []*suite, jobs int) error {
 	all, overlay, err := l.instrument(filepath.Join(l.root, pkg))
 	if err != nil {
 		return err
+	}
+	var tried []int
+	for i := range all {
+		if only.MatchString(all[i].at) {
+			tried = append(tried, i)
+		}
+	}
+	if len(tried) == 0 {
+		return fmt.Errorf("no condition of %s is at a place that matches %s", pkg, only)
 	}
 	built := make(map[string]string)
 	for _, s := range suites {
@@ -56,7 +66,8 @@ func conditions(ctx context.Context, out io.Writer, l *laboratory, pkg string, s
 		}
 	}
 	var missed atomic.Int64
-	sideBySide(len(all), jobs, func(i int, alone bool) (again bool) {
+	sideBySide(len(tried), jobs, func(n int, alone bool) (again bool) {
+		i := tried[n]
 		var r result
 		for _, s := range suites {
 			with := *s
@@ -79,7 +90,7 @@ func conditions(ctx context.Context, out io.Writer, l *laboratory, pkg string, s
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%d parts of conditions of %s; nobody misses %d\n", len(all), pkg, len(all)-int(missed.Load()))
+	fmt.Fprintf(out, "\n%d parts of conditions of %s; nobody misses %d\n", len(tried), pkg, len(tried)-int(missed.Load()))
 	return nil
 }
 

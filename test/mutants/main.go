@@ -36,7 +36,7 @@ import (
 )
 
 func main() {
-	only := flag.String("run", "", "those mutants only whose ids match this `regexp`")
+	only := flag.String("run", "", "those mutants only whose ids match this `regexp`, or those conditions whose places do: lane.go:12")
 	jobs := flag.Int("j", 1, "how many mutants at a time")
 	compile := flag.Bool("compiles", false, "run nothing, and say which do not compile")
 	in := flag.String("conditions", "", "leave out each part of each condition of this `package`, instead, and say of which none of the suites takes notice")
@@ -65,13 +65,6 @@ func run(ctx context.Context, out io.Writer, only string, jobs int, compile bool
 	if err != nil {
 		return err
 	}
-	mutants := slices.DeleteFunc(slices.Clone(all.mutants), func(m mutant) bool { return !pattern.MatchString(m.id) })
-	if len(mutants) == 0 {
-		return fmt.Errorf("no id matches %q", only)
-	}
-	if compile {
-		return compiles(ctx, root, mutants)
-	}
 	temporary, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
@@ -89,7 +82,14 @@ func run(ctx context.Context, out io.Writer, only string, jobs int, compile bool
 		if len(suites) == 0 {
 			return errors.New("no suite is named: say which with -suites")
 		}
-		return conditions(ctx, out, l, in, suites, jobs)
+		return conditions(ctx, out, l, in, pattern, suites, jobs)
+	}
+	mutants := slices.DeleteFunc(slices.Clone(all.mutants), func(m mutant) bool { return !pattern.MatchString(m.id) })
+	if len(mutants) == 0 {
+		return fmt.Errorf("no id matches %q", only)
+	}
+	if compile {
+		return compiles(ctx, root, mutants)
 	}
 	known, err := newRecord(all.mutants)
 	if err != nil {

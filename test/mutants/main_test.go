@@ -301,7 +301,8 @@ func TestConditions(t *testing.T) {
 	}
 	var said strings.Builder
 	lab := &laboratory{root: root, temporary: t.TempDir(), out: t.Output()}
-	if err := conditions(t.Context(), &said, lab, "./", []*suite{{name: "one", pkg: "./"}}, 2); err != nil {
+	all := regexp.MustCompile("")
+	if err := conditions(t.Context(), &said, lab, "./", all, []*suite{{name: "one", pkg: "./"}}, 2); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
@@ -313,7 +314,15 @@ func TestConditions(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(root, "core.go")); err != nil || string(text) != code {
 		t.Errorf("the tree has changed: %s, %v", text, err)
 	}
-	if err := conditions(t.Context(), &said, lab, "./", []*suite{{name: "none", pkg: "./", arguments: []string{"-test.run=Gone"}}}, 1); err == nil || !strings.Contains(err.Error(), "no tests to run") {
+	said.Reset()
+	one := []*suite{{name: "one", pkg: "./"}}
+	if err := conditions(t.Context(), &said, lab, "./", regexp.MustCompile(`^core\.go:5$`), one, 1); err != nil || !strings.Contains(said.String(), "5 parts") {
+		t.Errorf("at a place it says %q, %v", said.String(), err)
+	}
+	if err := conditions(t.Context(), &said, lab, "./", regexp.MustCompile(`^core\.go:6$`), one, 1); err == nil || !strings.Contains(err.Error(), `core\.go:6`) {
+		t.Error(err)
+	}
+	if err := conditions(t.Context(), &said, lab, "./", all, []*suite{{name: "none", pkg: "./", arguments: []string{"-test.run=Gone"}}}, 1); err == nil || !strings.Contains(err.Error(), "no tests to run") {
 		t.Error(err)
 	}
 }
