@@ -22,9 +22,10 @@ func newFamily(t *testing.T) *family {
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
 	flows := map[string]*workflow.Workflow{
-		"trip": parseFlow(t, "workflow: trip\nsteps:\n- {name: hotel, order: book}\n- {name: pay, agent: bank}\n"),
-		"paid": parseFlow(t, "workflow: paid\nsteps:\n- {name: paid, listen: payment, key: input}\n"),
-		"book": parseFlow(t, "workflow: book\nsteps:\n- {name: reserve, agent: hotels, undo: release}\n"),
+		"trip":   parseFlow(t, "workflow: trip\nsteps:\n- {name: hotel, order: book}\n- {name: pay, agent: bank}\n"),
+		"paid":   parseFlow(t, "workflow: paid\nsteps:\n- {name: paid, listen: payment, key: input}\n"),
+		"paying": parseFlow(t, "workflow: paying\nsteps:\n- {name: pay, agent: bank}\n"),
+		"book":   parseFlow(t, "workflow: book\nsteps:\n- {name: reserve, agent: hotels, undo: release}\n"),
 	}
 	f := &family{T: t, record: &Record{Topic: topics.Internal}, env: &Env{
 		Now: inspect.Curtain, Instance: "i-1", Topics: &topics, Format: events.JournalFormat,
