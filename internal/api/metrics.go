@@ -31,7 +31,7 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 		s.gauge("waybill_partitions", "Partitions of the namespace.", func(i *orchestrator.Instance) float64 { return float64(i.Partitions()) }),
 		s.gauge("waybill_owned_partitions", "Partitions that this instance serves.", func(i *orchestrator.Instance) float64 { return float64(i.Owned()) }),
 		s.gauge("waybill_behind_records", "Records of its journal that this instance has not folded yet, of the partition of which most are missing; not of those that it leaves to others; -1 if that is not known.", func(i *orchestrator.Instance) float64 { return float64(i.Behind()) }),
-		s.gauge("waybill_readers_blocked_seconds", "Seconds since this instance saw a transaction open, at each look since, that keeps readers from going on: somebody's, on inputs of the partitions that it serves, or one of its own of which Kafka has yet to write a marker; 0 if none was open for ten seconds, or half a minute if it is its own.", func(i *orchestrator.Instance) float64 {
+		s.gauge("waybill_readers_blocked_seconds", "Seconds since this instance first saw a transaction open that keeps readers from going on, as far as it knows: somebody's, on inputs of the partitions that it serves, or one of its own of which Kafka has yet to write a marker, or nobody may; 0 if none was seen open twice, ten seconds apart, or thrice if it waits for a marker.", func(i *orchestrator.Instance) float64 {
 			return secondsSince(i.Blocked())
 		}),
 		s.gauge("waybill_ready", "1 if the instance serves all that it was given, and hears from Kafka.", func(i *orchestrator.Instance) float64 {

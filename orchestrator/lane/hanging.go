@@ -317,7 +317,7 @@ func (l *Lane) Watch(ctx context.Context) error {
 					"topic", t.Topic, "offset", t.Offset, "producer", t.Producer, "written", time.UnixMilli(t.Written))
 			}
 		}
-		since := earlier(others.again(), seen.owed.again())
+		since := earlier(others.again(), seen.blocks())
 		l.blocked.Store(&since)
 	}
 	return nil
@@ -329,6 +329,10 @@ type watched struct {
 	own, owed, former looks
 	unknown           int // how often in a row nobody said what is owed
 }
+
+// blocks is since when that is open which keeps readers back and which the lane does not end by itself: what is owed, and what hangs of a
+// former id, as long as nobody may write its marker. What hangs of its own ends the lane.
+func (w *watched) blocks() time.Time { return earlier(w.owed.again(), w.former.again()) }
 
 // unknownAtMost is how often in a row a coordinator does not say what it owes until nothing counts as owed.
 const unknownAtMost = 3

@@ -324,6 +324,26 @@ func TestSinceWhenReadersAreBlocked(t *testing.T) {
 	}
 }
 
+// What nobody may end of an id that has run out keeps readers back, too; what the lane ends by itself, or ends with, does not.
+func TestWhatNobodyMayEndBlocksReaders(t *testing.T) {
+	for name, c := range map[string]struct {
+		in     func(*watched) looks
+		blocks bool
+	}{
+		"owed":           {func(w *watched) looks { return w.owed }, true},
+		"of a former id": {func(w *watched) looks { return w.former }, true},
+		"its own":        {func(w *watched) looks { return w.own }, false},
+	} {
+		seen := newWatched()
+		for n := range int64(3) {
+			c.in(seen).look([]OpenTransaction{{Transaction: Transaction{99, 1}}}, nil, time.Unix(60+n, 0))
+		}
+		if since := seen.blocks(); since.IsZero() == c.blocks || c.blocks && !since.Equal(time.Unix(60, 0)) {
+			t.Errorf("%s: they are blocked since %s", name, since)
+		}
+	}
+}
+
 // blocks is a broker on which what is open differs, and which may not say.
 type blocks struct {
 	owes

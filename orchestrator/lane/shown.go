@@ -52,8 +52,8 @@ func (l *Lane) Overdue() time.Time {
 }
 
 // Blocked is since when a transaction was seen open that keeps readers from going on: somebody's, on the lane's inputs, or one of the
-// lane's that has ended, of which Kafka has yet to write a marker. It is zero if none was seen for longer than [Config.WatchEvery], or thrice that
-// for a marker; as long as Kafka does not say it is what was known last.
+// lane's that has ended, of which Kafka has yet to write a marker, or nobody may write it. It is zero if none was seen twice, [Config.WatchEvery]
+// apart, or thrice if it waits for a marker. Where nobody can look it is what was known last, and so does what has ended there count until somebody can.
 func (l *Lane) Blocked() time.Time {
 	if since := l.blocked.Load(); since != nil {
 		return *since
