@@ -65,7 +65,7 @@ func conditions(ctx context.Context, out io.Writer, l *laboratory, pkg string, o
 			return err
 		}
 	}
-	var missed atomic.Int64
+	var missed, failed atomic.Int64
 	sideBySide(len(tried), jobs, func(n int, alone bool) (again bool) {
 		i := tried[n]
 		var r result
@@ -80,7 +80,10 @@ func conditions(ctx context.Context, out io.Writer, l *laboratory, pkg string, o
 		case ctx.Err() != nil: // what was cut off says nothing
 		case !alone && r.late():
 			return true
-		case r.err != nil || r.test != "":
+		case r.err != nil: // which says nothing either
+			failed.Add(1)
+			fmt.Fprintf(out, "%s: left out  %s  of  %s, and cannot tell: %v\n", all[i].at, all[i].part, all[i].whole, r.err)
+		case r.test != "":
 			missed.Add(1)
 		default:
 			fmt.Fprintf(out, "%s: nobody misses  %s  of  %s\n", all[i].at, all[i].part, all[i].whole)
@@ -90,7 +93,10 @@ func conditions(ctx context.Context, out io.Writer, l *laboratory, pkg string, o
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%d parts of conditions of %s; nobody misses %d\n", len(tried), pkg, len(tried)-int(missed.Load()))
+	fmt.Fprintf(out, "\n%d parts of conditions of %s; nobody misses %d\n", len(tried), pkg, len(tried)-int(missed.Load()+failed.Load()))
+	if n := failed.Load(); n > 0 {
+		return fmt.Errorf("%d could not be tried", n)
+	}
 	return nil
 }
 
@@ -122,8 +128,8 @@ func (l *laboratory) instrument(dir string) (all []condition, overlay string, er
 	if len(all) == 0 {
 		return nil, "", fmt.Errorf("%s has no condition of several parts", dir)
 	}
-	added := filepath.Join(l.temporary, "conditions.go")
-	replace[filepath.Join(dir, "zz_conditions.go")] = added
+	added := filepath.Join(l.temporary, "zz_conditions.go")
+	replace[filepath.Join(dir, filepath.Base(added))] = added
 	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return nil, "", err

@@ -71,6 +71,9 @@ func run(ctx context.Context, out io.Writer, only string, jobs int, compile bool
 	}
 	defer os.RemoveAll(temporary)
 	l := &laboratory{root: root, temporary: temporary, out: out}
+	if in == "" && len(by) > 0 {
+		return errors.New("-suites says by which suites -conditions are tried; a mutant's are in the list")
+	}
 	if in != "" {
 		var suites []*suite
 		for _, name := range by {

@@ -38,22 +38,9 @@ func TestTheSuitesNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	known := make(testsOf)
 	for _, s := range all.suites {
-		files, err := filepath.Glob(filepath.Join("../..", s.pkg, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tests := "" // \nTestOne\nTestTwo\n
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
-				tests += "\n" + m[1] + "\n"
-			}
-		}
+		tests := known.of(t, s.pkg)
 		for _, argument := range s.arguments {
 			for _, named := range namesIn(argument) {
 				if !strings.Contains(tests, named) {
@@ -64,16 +51,74 @@ func TestTheSuitesNameTests(t *testing.T) {
 	}
 }
 
+// testsOf are the names of the tests of packages: \nTestOne\n\nTestTwo\n.
+type testsOf map[string]string
+
+func (known testsOf) of(t *testing.T, pkg string) string {
+	t.Helper()
+	if all, is := known[pkg]; is {
+		return all
+	}
+	all := ""
+	files, err := filepath.Glob(filepath.Join("../..", pkg, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			all += "\n" + m[1] + "\n"
+		}
+	}
+	known[pkg] = all
+	return all
+}
+
+// Who found a mutant is there, and is one of those that must: else it is to be tried again.
+func TestWhoFoundAMutantIsThere(t *testing.T) {
+	all, err := readList(os.DirFS("list"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WAYBILL_RESULTS", "../../docs/reliability")
+	known, err := newRecord(all.mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := make(testsOf)
+	for _, m := range all.mutants {
+		by, _ := known.rows[m.id].Get("found by").(string)
+		if by == "" {
+			continue
+		}
+		name, test, _ := strings.Cut(by, ": ")
+		i := slices.IndexFunc(m.suites, func(s *suite) bool { return s.name == name })
+		if i < 0 {
+			t.Errorf("%s was found by suite %s, and is to be found by another: try it again", m.id, name)
+			continue
+		}
+		named := regexp.MustCompile(`^Test\w*`).FindString(test)
+		if named != "" && !strings.Contains(tests.of(t, m.suites[i].pkg), "\n"+named+"\n") {
+			t.Errorf("%s was found by %s, which %s has no more: try it again", m.id, named, m.suites[i].pkg)
+		}
+	}
+}
+
 // namesIn are the names that a pattern of tests has, each behind a line's end: before one, too, if the whole is meant.
 func namesIn(argument string) (all []string) {
-	pattern, _, _ := strings.Cut(argument, "/") // that of their parts
-	whole := strings.HasSuffix(strings.TrimRight(pattern, "|"), ")$")
-	for _, at := range regexp.MustCompile(`Test\w*`).FindAllStringIndex(pattern, -1) {
-		named, behind := "\n"+pattern[at[0]:at[1]], pattern[at[1]:]
-		if strings.HasPrefix(behind, "$") || whole && (strings.HasPrefix(behind, "|") || strings.HasPrefix(behind, ")")) {
-			named += "\n"
+	whole := regexp.MustCompile(`\)\$([|/]|$)`).MatchString(argument)
+	for pattern := range strings.SplitSeq(argument, "|") {
+		pattern, _, _ = strings.Cut(pattern, "/") // that of their parts
+		for _, at := range regexp.MustCompile(`Test\w*`).FindAllStringIndex(pattern, -1) {
+			named, behind := "\n"+pattern[at[0]:at[1]], pattern[at[1]:]
+			if strings.HasPrefix(behind, "$") || whole && (behind == "" || behind[0] == ')') {
+				named += "\n"
+			}
+			all = append(all, named)
 		}
-		all = append(all, named)
 	}
 	return all
 }
@@ -86,6 +131,7 @@ func TestNamesIn(t *testing.T) {
 		"-test.skip=^(TestA)$|/part|//part":      {"\nTestA\n"},
 		"-test.run=^(TestA(Live|Views)?|TestB)$": {"\nTestA", "\nTestB\n"},
 		"-test.run=^TestA$/embedded":             {"\nTestA\n"},
+		"-test.skip=/part|^TestA":                {"\nTestA"},
 		"-test.timeout=1m":                       nil,
 	} {
 		if got := namesIn(argument); !slices.Equal(got, want) {
@@ -293,7 +339,7 @@ func TestConditions(t *testing.T) {
 	const code = "package core\n\nconst never = true && false\n\nfunc All(a, b, c bool) bool { return a && b && (c || never) }\n"
 	for name, text := range map[string]string{
 		"go.mod": "module core\n\ngo 1.21\n", "core.go": code,
-		"core_test.go": "package core\n\nimport \"testing\"\n\nfunc TestAll(t *testing.T) {\n\tif !All(true, true, true) || All(true, false, true) || All(true, true, false) {\n\t\tt.Fatal()\n\t}\n}\n",
+		"core_test.go": "package core\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestExits(*testing.T) {\n\tif All(true, false, true) {\n\t\tos.Exit(3)\n\t}\n}\n\nfunc TestAll(t *testing.T) {\n\tif !All(true, true, true) || All(true, false, true) || All(true, true, false) {\n\t\tt.Fatal()\n\t}\n}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -302,7 +348,7 @@ func TestConditions(t *testing.T) {
 	var said strings.Builder
 	lab := &laboratory{root: root, temporary: t.TempDir(), out: t.Output()}
 	all := regexp.MustCompile("")
-	if err := conditions(t.Context(), &said, lab, "./", all, []*suite{{name: "one", pkg: "./"}}, 2); err != nil {
+	if err := conditions(t.Context(), &said, lab, "./", all, []*suite{{name: "one", pkg: "./", arguments: []string{"-test.run=^TestAll$"}}}, 2); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
@@ -315,12 +361,17 @@ func TestConditions(t *testing.T) {
 		t.Errorf("the tree has changed: %s, %v", text, err)
 	}
 	said.Reset()
-	one := []*suite{{name: "one", pkg: "./"}}
+	one := []*suite{{name: "one", pkg: "./", arguments: []string{"-test.run=^TestAll$"}}}
 	if err := conditions(t.Context(), &said, lab, "./", regexp.MustCompile(`^core\.go:5$`), one, 1); err != nil || !strings.Contains(said.String(), "5 parts") {
 		t.Errorf("at a place it says %q, %v", said.String(), err)
 	}
 	if err := conditions(t.Context(), &said, lab, "./", regexp.MustCompile(`^core\.go:6$`), one, 1); err == nil || !strings.Contains(err.Error(), `core\.go:6`) {
 		t.Error(err)
+	}
+	said.Reset()
+	exits := []*suite{{name: "exits", pkg: "./", arguments: []string{"-test.run=^TestExits$"}}}
+	if err := conditions(t.Context(), &said, lab, "./", all, exits, 1); err == nil || !strings.Contains(err.Error(), "1 could not be tried") || !strings.Contains(said.String(), "left out  b  of  a && b, and cannot tell: ") {
+		t.Errorf("of a suite that ends before it says what failed it says %q, %v", said.String(), err)
 	}
 	if err := conditions(t.Context(), &said, lab, "./", all, []*suite{{name: "none", pkg: "./", arguments: []string{"-test.run=Gone"}}}, 1); err == nil || !strings.Contains(err.Error(), "no tests to run") {
 		t.Error(err)
