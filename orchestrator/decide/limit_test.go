@@ -236,6 +236,10 @@ func TestTooManyWaitForPlaces(t *testing.T) {
 	if g, err := events.Decode[events.Grant](d.Messages[0].Value); err != nil || g.Order != "one-more" || g.Error == nil || g.Error.Code != events.TooManyWaiting || !g.Error.Permanent {
 		t.Errorf("one more is told %+v, %v", g, err)
 	}
+	undo := events.Bid{Home: "@/limit.x", Bid: events.BidAsk, Order: "undone", Step: "s", Wait: 2, Undo: true}
+	if d := h.take(&Input{Order: "@/limit.x", Bid: &undo}); d.Order == nil || d.Order.Places.Seat("undone", 2) == nil {
+		t.Error("an undo does not wait beside so many") // what was done is undone whenever that is
+	}
 	if got := granted(h.tell(events.BidBack, "o-0", "")); len(got) != 1 || got[0] != "o-1" {
 		t.Errorf("then %q get a place", got)
 	}
