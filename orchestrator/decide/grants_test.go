@@ -10,6 +10,9 @@ import (
 
 var bank = events.LimitID("bank")
 
+// limited begins the home of a limit.
+var limited = Input{Order: bank, Command: &events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}}}
+
 // told is the record in which lanes tell each other something.
 func (f *family) told(what events.Type, value []byte) *Record {
 	r := *f.record
@@ -75,7 +78,7 @@ func TestAPlaceGoesBackWithWhatIsPutAside(t *testing.T) {
 		"it says something of a key": {what: events.SignalWanted},
 	} {
 		f := newFamily(t)
-		f.does(Input{Order: bank, Command: &events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}}})
+		f.does(limited)
 		ask := events.Bid{Home: bank, Bid: events.BidAsk, Order: "o-1", Step: "pay", Wait: 2}
 		f.does(Input{Order: bank, Bid: &ask})
 		b := ask
@@ -132,7 +135,7 @@ func TestWhatIsNoneOfALimit(t *testing.T) {
 		for _, there := range []bool{false, true} {
 			f := newFamily(t)
 			if there {
-				f.does(Input{Order: bank, Command: &events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}}})
+				f.does(limited)
 			}
 			why := "is no order"
 			if in.Submission.Workflow != "" {

@@ -15,6 +15,9 @@ var home = events.CorrelationID("payment", "ref-7")
 // awaited is what an order says whose step waits there.
 var awaited = Input{Order: home, Want: &events.Want{Correlation: home, Want: events.WantAwait, Signal: "payment", Key: "ref-7", Order: "o-1", Step: "paid", Wait: 1}}
 
+// refunds is a workflow whose orders such signals begin.
+const refunds = "workflow: refund\nstart: {signal: payment, key: input.k}\nsteps:\n- {name: pay, agent: bank}\n"
+
 func keyed(id, replyTo string) Input {
 	return Input{Order: home, Signal: &events.Signal{Signal: "payment", Key: "ref-7", ID: id, ReplyTo: replyTo}}
 }
@@ -56,7 +59,7 @@ func TestWhatIsNoneOfAHome(t *testing.T) {
 // ADR 0014: while the partition has a format that knows no orders of signals, a signal is put aside only if it would start one:
 // not where no workflow asks for it, nor where a step waits for it.
 func TestAHomeOfBeforeStartsNothing(t *testing.T) {
-	starts := parseFlow(t, "workflow: refund\nstart: {signal: payment, key: input.k}\nsteps:\n- {name: pay, agent: bank}\n")
+	starts := parseFlow(t, refunds)
 	for name, c := range map[string]struct {
 		starts *workflow.Workflow
 		unsaid bool // which workflows start
@@ -96,7 +99,7 @@ func TestWhoHearsOfASignal(t *testing.T) {
 
 // P1: what cannot be told to whom a signal is given, or whom it would begin, since Kafka would not take it, is refused, and keeps nobody waiting.
 func TestASignalThatCannotBePassedOn(t *testing.T) {
-	starts := parseFlow(t, "workflow: refund\nstart: {signal: payment, key: input.k}\nsteps:\n- {name: pay, agent: bank}\n")
+	starts := parseFlow(t, refunds)
 	for name, starts := range map[string]*workflow.Workflow{"to a step": nil, "to begin an order": starts} {
 		f := newFamily(t)
 		f.env.Starts = func(string) *workflow.Workflow { return starts }
@@ -125,7 +128,7 @@ func TestASignalThatCannotBePassedOn(t *testing.T) {
 // A4: how an order began that a signal starts is told by that order alone.
 func TestOnlyWhoWasBegunTellsOfASignal(t *testing.T) {
 	f := newFamily(t)
-	starts := parseFlow(t, "workflow: refund\nstart: {signal: payment, key: input.k}\nsteps:\n- {name: pay, agent: bank}\n")
+	starts := parseFlow(t, refunds)
 	f.env.Starts = func(string) *workflow.Workflow { return starts }
 	f.does(keyed("pay-1", ""))
 	told := events.Report{Parent: home, Step: "1", Child: events.StartedID(home, 1), State: string(projections.Pending)}

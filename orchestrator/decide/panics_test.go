@@ -12,6 +12,11 @@ import (
 
 const panicked = "deciding on it panicked"
 
+// says tells whether something of this type follows from a decision.
+func says(d *Decision, what events.Type) bool {
+	return slices.ContainsFunc(d.Messages, func(m Message) bool { return m.Envelope.Type == what })
+}
+
 // S6: where there is no order that could be held, what panics is put aside. It begins none: neither a schedule or a limit, nor the home of
 // a key or of turns, also not again; a submission is rejected, and the order that wished for it hears so.
 func TestWhatPanicsBeginsNothing(t *testing.T) {
@@ -30,10 +35,10 @@ func TestWhatPanicsBeginsNothing(t *testing.T) {
 		"a submission":      {in: Input{Order: "o-1", Submission: book}, rejected: true},
 		"a wish":            {in: wants(hotelOf, begin), rejected: true},
 		"a schedule":        {in: Input{Order: events.ScheduleID("daily"), Command: apply}},
-		"a limit":           {in: Input{Order: events.LimitID("bank"), Command: apply}},
+		"a limit":           {in: Input{Order: bank, Command: apply}},
 		"what is passed on": {in: Input{Order: "o-1", Pass: &events.Pass{Order: "o-1", Step: "paid", Wait: 2}}},
-		"what is granted":   {in: Input{Order: "o-1", Grant: &events.Grant{Order: "o-1", Step: "pay", Wait: 2, Home: events.LimitID("bank")}}},
-		"a place":           {in: bid(events.LimitID("bank"))},
+		"what is granted":   {in: Input{Order: "o-1", Grant: &events.Grant{Order: "o-1", Step: "pay", Wait: 2, Home: bank}}},
+		"a place":           {in: bid(bank)},
 		"a turn":            {in: bid(turn)},
 		"a signal":          {in: keyed("pay-1", "")},
 		"a wait":            {in: awaited},
@@ -52,7 +57,7 @@ func TestWhatPanicsBeginsNothing(t *testing.T) {
 		if (d.Order != nil) != c.rejected || c.rejected && (d.Order.State != projections.Rejected || d.Order.Reason != panicked) {
 			t.Errorf("%s begins %+v", name, d.Order)
 		}
-		heard := slices.ContainsFunc(d.Messages, func(m Message) bool { return m.Envelope.Type == events.ChildReported })
+		heard := says(&d, events.ChildReported)
 		if heard != (c.in.Wish != nil) {
 			t.Errorf("%s: who wished for it hears of it: %t", name, heard)
 		}
@@ -70,7 +75,7 @@ func TestWhoWaitsForAnUndoThatPanics(t *testing.T) {
 		in := wants(hotelOf, w)
 		in.Record = f.record
 		d := Hold(f.env, f.order, &in, panicked)
-		heard := slices.ContainsFunc(d.Messages, func(m Message) bool { return m.Envelope.Type == events.ChildReported })
+		heard := says(&d, events.ChildReported)
 		if heard != (wish == events.WishUndo) || len(d.Aside) != 1 {
 			t.Errorf("%s: its parent hears of it: %t; put aside is %+v", wish, heard, d.Aside)
 		}
@@ -82,12 +87,11 @@ func TestWhoWaitsForAnUndoThatPanics(t *testing.T) {
 func TestHowMuchWaitsForARelease(t *testing.T) {
 	trip := Input{Order: "o-1", Submission: events.Submission{Workflow: "trip"}}
 	kept := keyed("pay-0", "")
-	limit := Input{Order: events.LimitID("bank"), Command: &events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}}}
-	grant := Input{Grant: &events.Grant{Order: "o-1", Step: "pay", Wait: 2, Home: events.LimitID("bank")}}
+	grant := Input{Grant: &events.Grant{Order: "o-1", Step: "pay", Wait: 2, Home: bank}}
 	want := Input{Want: awaited.Want}
 	report := Input{Report: &events.Report{Parent: "o-1", Step: "hotel", Child: hotelOf}}
 	signal := Input{Signal: keyed("pay-1", "").Signal}
-	bid := Input{Bid: &events.Bid{Home: events.LimitID("bank"), Bid: events.BidAsk, Order: "o-1", Step: "pay", Wait: 2}}
+	bid := Input{Bid: &events.Bid{Home: bank, Bid: events.BidAsk, Order: "o-1", Step: "pay", Wait: 2}}
 	large := projections.Held{Raw: events.Raw{Value: make([]byte, waitingBytes+1)}}
 	many := func(n int) []projections.Held { return make([]projections.Held, n) }
 	for name, c := range map[string]struct {
@@ -106,8 +110,8 @@ func TestHowMuchWaitsForARelease(t *testing.T) {
 		"a grant beside what is large":         {grant, trip, []projections.Held{large}, true},
 		"what began for a signal, beside many": {report, kept, many(maxWaiting), true},
 		"what a child says, beside many":       {report, trip, many(maxWaiting), false},
-		"a place beside many":                  {bid, limit, many(events.MaxPlacesAwaited - 1), true},
-		"a place too many":                     {bid, limit, many(events.MaxPlacesAwaited), false},
+		"a place beside many":                  {bid, limited, many(events.MaxPlacesAwaited - 1), true},
+		"a place too many":                     {bid, limited, many(events.MaxPlacesAwaited), false},
 	} {
 		f := newFamily(t)
 		f.does(c.at)
@@ -124,18 +128,18 @@ func TestHowMuchWaitsForARelease(t *testing.T) {
 // V2: while nobody knows whether a deadline has passed, what would have the order go on without one is refused, and nothing else; an
 // order is not paused of whose sleep it is not known what is left, and any other is.
 func TestWhatIsRefusedByAClockThatIsDoubted(t *testing.T) {
-	fails := Input{Order: "o-1", Reply: &events.Reply{Order: "o-1", Step: "pay", Attempt: 1, Status: events.ReplyFailed, Error: &events.Error{Code: "closed", Permanent: true}}}
+	lost := fails("pay", true)
 	for name, c := range map[string]struct {
 		command events.Command
 		first   []Input
 		held    bool
 		refused string
 	}{
-		"what failed begins again":          {command: events.Command{Command: events.CommandResubmit}, first: []Input{fails}, refused: "is not known"},
-		"a step is skipped":                 {command: events.Command{Command: events.CommandSkipStep, Step: "pay"}, first: []Input{fails}, refused: "is not known"},
+		"what failed begins again":          {command: events.Command{Command: events.CommandResubmit}, first: []Input{lost}, refused: "is not known"},
+		"a step is skipped":                 {command: events.Command{Command: events.CommandSkipStep, Step: "pay"}, first: []Input{lost}, refused: "is not known"},
 		"it is released":                    {command: events.Command{Command: events.CommandRelease}, held: true, refused: "is not known"},
 		"it is released while it is undone": {command: events.Command{Command: events.CommandRelease}, first: []Input{{Order: "o-1", Command: &events.Command{Command: events.CommandCancel}}}, held: true},
-		"it is cancelled":                   {command: events.Command{Command: events.CommandCancel}, first: []Input{fails}},
+		"it is cancelled":                   {command: events.Command{Command: events.CommandCancel}, first: []Input{lost}},
 		"it is paused":                      {command: events.Command{Command: events.CommandPause}},
 		"it is labelled":                    {command: events.Command{Command: events.CommandLabel, Labels: map[string]*string{"of": new("ann")}}},
 	} {

@@ -347,8 +347,8 @@ func TestConditions(t *testing.T) {
 	}
 	var said strings.Builder
 	lab := &laboratory{root: root, temporary: t.TempDir(), out: t.Output()}
-	all := regexp.MustCompile("")
-	if err := conditions(t.Context(), &said, lab, "./", all, []*suite{{name: "one", pkg: "./", arguments: []string{"-test.run=^TestAll$"}}}, 2); err != nil {
+	all, one := regexp.MustCompile(""), []*suite{{name: "one", pkg: "./", arguments: []string{"-test.run=^TestAll$"}}}
+	if err := conditions(t.Context(), &said, lab, "./", all, one, 2); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
@@ -361,7 +361,6 @@ func TestConditions(t *testing.T) {
 		t.Errorf("the tree has changed: %s, %v", text, err)
 	}
 	said.Reset()
-	one := []*suite{{name: "one", pkg: "./", arguments: []string{"-test.run=^TestAll$"}}}
 	if err := conditions(t.Context(), &said, lab, "./", regexp.MustCompile(`^core\.go:5$`), one, 1); err != nil || !strings.Contains(said.String(), "5 parts") {
 		t.Errorf("at a place it says %q, %v", said.String(), err)
 	}
